@@ -32,7 +32,7 @@ class RandomStream:
 
     def floats(self, n: int) -> NDArray[np.float64]:
         """The next n draws uniform on [0, 1), in steps of 2^-53: float64 [n]."""
-        return (self.words(n) >> np.uint64(11)) * 2.0**-53
+        return (self.words(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def integers(self, bounds: NDArray[np.integer] | int, n: int | None = None) -> NDArray[np.int64]:
         """One draw uniform on [0, bound) for each bound: int64 [n].
