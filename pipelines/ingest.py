@@ -1,0 +1,390 @@
+"""The job `ingest`: from text files to a corpus of tokenized documents.
+
+In: an `IngestConfig` and a tokenizer. Out: `train/`, `validation/`, `rejects/`, `tokenizer.json` and, last,
+`corpus.json`. Deterministic: the same inputs, configuration and tokenizer give the same bytes with any runner
+and any number of workers, also when the job was interrupted and run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apache_beam as beam
+
+from pipelines import ingest_steps as steps
+from pipelines import storage
+from pipelines.corpus_writer import REJECTS_FOLDER
+from pipelines.launching import count_cores, run_pipeline
+from pipelines.reads import (
+    ReadDescriptor,
+    ReadPiece,
+    check_formats,
+    choose_read_bytes,
+    expand_inputs,
+    group_files,
+    split_into_reads,
+)
+from pipelines.row_groups import choose_row_group_tokens
+from pipelines.tokenizer_files import load_tokenizer
+from pipelines.work_folder import WorkFolder, created_by, describe_difference
+from schemas.configs import IngestConfig
+from schemas.errors import ClozelineError, UsageError
+from schemas.manifests import (
+    CORPUS_MANIFEST_NAME,
+    SPLITS,
+    TOKENIZER_NAME,
+    CorpusFile,
+    CorpusManifest,
+    TokenizerRecord,
+    dump_manifest,
+    parse_manifest,
+)
+
+_PLAN_NAME = "reads.jsonl"
+_OWNED_NAMES = (CORPUS_MANIFEST_NAME, TOKENIZER_NAME, *SPLITS, REJECTS_FOLDER)
+_PLANNING_THREADS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestPlan:
+    """What is to be done, known before any worker starts.
+
+    Attributes:
+        reads: the pieces of work, largest first.
+        num_input_files: files that the inputs name.
+        num_input_bytes: their stored bytes.
+    """
+
+    reads: tuple[ReadDescriptor, ...]
+    num_input_files: int
+    num_input_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestJob:
+    """Everything that the steps of the pipeline need to know."""
+
+    config: IngestConfig
+    tokenizer: TokenizerRecord
+    num_reads: int
+    num_input_files: int
+    num_input_bytes: int
+    created_by: str
+    work: WorkFolder
+
+
+def run_ingest(
+    config: IngestConfig,
+    tokenizer: str,
+    output: str,
+    *,
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CorpusManifest:
+    """Read, segment and tokenize documents into a corpus; go on with the work that is found at `output`.
+
+    Args:
+        config: what to read and how.
+        tokenizer: a `tokenizer.json`, a `vocab.txt`, or a folder with either.
+        output: the folder of the corpus, local or in an object store.
+        workers: processes on this machine, None for one a core.
+        beam_args: Beam's own options; a `--runner` among them wins over `workers`.
+        overwrite: make it anew, whatever lies there.
+        progress: called with (finished reads, all reads) from a thread of this process.
+
+    Returns:
+        The manifest: of the corpus that was made, or that was there already from the same inputs and options.
+
+    Raises:
+        UsageError: the inputs, the tokenizer or the output don't do; nothing was written.
+        ClozelineError: the work failed; what was finished is kept for the next run.
+    """
+    _, record, tokenizer_json = load_tokenizer(tokenizer)
+    plan = plan_ingest(config)
+    work = WorkFolder(output)
+    job = IngestJob(
+        config=config,
+        tokenizer=record,
+        num_reads=len(plan.reads),
+        num_input_files=plan.num_input_files,
+        num_input_bytes=plan.num_input_bytes,
+        created_by=created_by(),
+        work=work,
+    )
+    if not overwrite and (done := _find_done(job)) is not None:
+        work.remove_remains()
+        return done
+    with work.hold():
+        if not overwrite and (done := _find_done(job)) is not None:
+            work.remove()  # another process has finished it meanwhile
+            return done
+        work.start(_pin(job, plan), overwrite=overwrite, owned_names=_OWNED_NAMES)
+        storage.write_bytes(storage.join(output, TOKENIZER_NAME), tokenizer_json, work.path)
+        storage.write_bytes(storage.join(work.path, _PLAN_NAME), dump_plan(plan.reads), work.path)
+        run_pipeline(
+            lambda pipeline: pipeline | Ingest(job),
+            # More processes than reads would only take time to start.
+            workers=max(1, min(workers or count_cores(), len(plan.reads))),
+            beam_args=beam_args,
+            report=work.report_to(progress, len(plan.reads)),
+        )
+        manifest = load_corpus_manifest(output)
+        if manifest is None:
+            raise _explain_empty(job, plan)
+        work.remove()
+    return manifest
+
+
+def plan_ingest(config: IngestConfig) -> IngestPlan:
+    """List the inputs and cut them into reads.
+
+    Raises:
+        UsageError: an input is missing, a folder, or of an unknown format.
+        ClozelineError: a Parquet file can't be opened.
+    """
+    files = expand_inputs(config.inputs)
+    check_formats(files, config)
+    read_bytes = choose_read_bytes(files)
+    # Cutting a Parquet file means reading its footer: the only slow thing here, and all of it waiting.
+    with ThreadPoolExecutor(_PLANNING_THREADS) as executor:
+        groups = executor.map(
+            lambda group: split_into_reads(group, config, read_bytes), group_files(files, read_bytes)
+        )
+        reads = [read for group in groups for read in group]
+    return IngestPlan(
+        reads=tuple(sorted(reads, key=lambda read: (-read.size_bytes, read.name))),
+        num_input_files=len(files),
+        num_input_bytes=sum(file.size_bytes for file in files),
+    )
+
+
+def dump_plan(reads: Iterable[ReadDescriptor]) -> bytes:
+    """One JSON object a line for each read."""
+    return b"".join(json.dumps(asdict(read), sort_keys=True).encode() + b"\n" for read in reads)
+
+
+def load_plan(path: str) -> Iterator[ReadDescriptor]:
+    """The reads that `dump_plan` wrote, in their order."""
+    for line in storage.read_bytes(path).splitlines():
+        fields = json.loads(line)
+        pieces = tuple(ReadPiece(**piece) for piece in fields.pop("pieces"))
+        yield ReadDescriptor(pieces=pieces, **fields)
+
+
+def load_corpus_manifest(corpus: str) -> CorpusManifest | None:
+    """The manifest of a corpus, None where there is none.
+
+    Raises:
+        CorruptDataError: there is one, but it doesn't hold together.
+    """
+    path = storage.join(corpus, CORPUS_MANIFEST_NAME)
+    if not storage.exists(path):
+        return None
+    return parse_manifest(CorpusManifest, storage.read_bytes(path), path)
+
+
+class Ingest(beam.PTransform):
+    """The whole job, from the plan to the manifest."""
+
+    def __init__(self, job: IngestJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        """Read top to bottom: what happens to the documents."""
+        job = self._job
+        reads = (
+            pipeline
+            | "ListReads" >> ListReads(storage.join(job.work.path, _PLAN_NAME))
+            | "FindFinished"
+            >> beam.ParDo(steps.FindFinishedFn(job.work)).with_outputs(steps.FINISHED, main=steps.UNFINISHED)
+        )
+        written = (
+            reads[steps.UNFINISHED]
+            | "ReadDocuments" >> beam.ParDo(steps.ReadDocumentsFn(job.config))
+            | "SegmentSentences" >> beam.ParDo(steps.SegmentSentencesFn(job.config))
+            | "TokenizeSentences" >> TokenizeSentences(job)
+            | "WriteCorpus" >> WriteCorpus(job)
+        )
+        return (
+            (reads[steps.FINISHED], written)
+            | "JoinRecords" >> beam.Flatten()
+            | "WriteManifest" >> WriteManifest(job)
+        )
+
+
+class ListReads(beam.PTransform):
+    """The reads of the plan, spread over the workers: `ReadDescriptor`."""
+
+    def __init__(self, plan_path: str) -> None:
+        super().__init__()
+        self._plan_path = plan_path
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        """The plan travels as a file: a million paths don't fit into a job's graph."""
+        return (
+            pipeline
+            | "NamePlan" >> beam.Create([self._plan_path], reshuffle=False)
+            | "LoadPlan" >> beam.FlatMap(load_plan).with_output_types(ReadDescriptor)
+            | "Spread" >> beam.Reshuffle()
+        )
+
+
+class TokenizeSentences(beam.PTransform):
+    """Sentences to token ids, by split: `TableBatch`."""
+
+    def __init__(self, job: IngestJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Workers take the tokenizer from the corpus folder."""
+        job = self._job
+        path = storage.join(job.work.output, TOKENIZER_NAME)
+        return batches | beam.ParDo(
+            steps.TokenizeSentencesFn(path, job.tokenizer, job.config.validation_fraction)
+        )
+
+
+class WriteCorpus(beam.PTransform):
+    """Tokenized documents to files: a record (`dict`) for each read."""
+
+    def __init__(self, job: IngestJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Files appear under their names when they are whole."""
+        return batches | beam.ParDo(
+            steps.WriteCorpusFn(
+                self._job.work,
+                vocab_size=self._job.tokenizer.vocab_size,
+                row_group_tokens=choose_row_group_tokens(self._job.num_input_bytes),
+            )
+        )
+
+
+class WriteManifest(beam.PTransform):
+    """The records of all reads to `corpus.json`, in one step: the commit."""
+
+    def __init__(self, job: IngestJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        """One element comes out, when the manifest is written."""
+        return (
+            records
+            | "Collect" >> beam.combiners.ToList()
+            | "Commit" >> beam.Map(commit_corpus, self._job).with_output_types(bool)
+        )
+
+
+def commit_corpus(records: list[steps.Record], job: IngestJob) -> bool:
+    """Write the manifest; False, and nothing written, where no document was kept.
+
+    Raises:
+        RuntimeError: the records aren't those of all reads, each once.
+    """
+    names = {record["read"] for record in records}
+    if len(names) != job.num_reads or len(records) != job.num_reads:
+        raise RuntimeError(f"{len(records)} records of {len(names)} reads came from {job.num_reads} reads")
+    manifest = make_manifest(records, job)
+    if not manifest.num_documents:
+        return False
+    job.work.commit(CORPUS_MANIFEST_NAME, dump_manifest(manifest))
+    return True
+
+
+def make_manifest(records: Iterable[steps.Record], job: IngestJob) -> CorpusManifest:
+    """The manifest of what the records tell; their order doesn't matter."""
+    rejected: Counter[str] = Counter()
+    files: list[CorpusFile] = []
+    num_text_bytes = 0
+    for record in records:
+        rejected.update(record["rejected"])
+        files += [CorpusFile.model_validate(file) for file in record["files"]]
+        num_text_bytes += record["num_text_bytes"]
+    groups = [group for file in files for group in file.row_groups]
+    num_documents = sum(group.num_documents for group in groups)
+    return CorpusManifest(
+        created_by=job.created_by,
+        config=job.config,
+        tokenizer=job.tokenizer,
+        num_input_files=job.num_input_files,
+        num_input_bytes=job.num_input_bytes,
+        num_documents_read=num_documents + rejected.total(),
+        num_documents=num_documents,
+        num_rejected=rejected.total(),
+        rejected=dict(sorted(rejected.items())),
+        num_sentences=sum(group.num_sentences for group in groups),
+        num_tokens=sum(group.num_tokens for group in groups),
+        num_text_bytes=num_text_bytes,
+        files=tuple(sorted(files, key=lambda file: file.name)),
+    )
+
+
+def _pin(job: IngestJob, plan: IngestPlan) -> dict[str, Any]:
+    return {
+        "config": job.config.model_dump(mode="json"),
+        "created_by": job.created_by,
+        "num_input_bytes": job.num_input_bytes,
+        "num_input_files": job.num_input_files,
+        "reads_sha256": hashlib.sha256(dump_plan(plan.reads)).hexdigest(),
+        "tokenizer_sha256": job.tokenizer.sha256,
+    }
+
+
+def _find_done(job: IngestJob) -> CorpusManifest | None:
+    manifest = load_corpus_manifest(job.work.output)
+    if manifest is None:
+        return None
+    names = {"config", "tokenizer", "num_input_files", "num_input_bytes"}
+    before = manifest.model_dump(mode="json", include=names)
+    now = {
+        "config": job.config.model_dump(mode="json"),
+        "tokenizer": job.tokenizer.model_dump(mode="json"),
+        "num_input_files": job.num_input_files,
+        "num_input_bytes": job.num_input_bytes,
+    }
+    if before != now:
+        raise UsageError(
+            f"{job.work.output} holds a corpus already, made otherwise: {describe_difference(before, now)}\n"
+            "Choose another --output, or add --overwrite to make this one anew."
+        )
+    return manifest
+
+
+def _explain_empty(job: IngestJob, plan: IngestPlan) -> ClozelineError:
+    records = job.work.read_records(read.name for read in plan.reads)
+    rejected = sum((Counter(record["rejected"]) for record in records), Counter[str]())
+    example = _first_reject(job.work.output)
+    for name in _OWNED_NAMES:
+        storage.delete(storage.join(job.work.output, name))
+    job.work.remove()
+    if not rejected:
+        return ClozelineError(
+            f"no document in the input: {job.num_input_files} files, {job.num_input_bytes} bytes in all\n"
+            "Check --input and --format."
+        )
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(rejected.items()))
+    return ClozelineError(
+        f"none of the {rejected.total()} documents read could be kept: {counts}\nThe first: {example}"
+    )
+
+
+def _first_reject(output: str) -> str:
+    entry = storage.list_folder(storage.join(output, REJECTS_FOLDER))[:1]
+    if not entry:
+        return "unknown"
+    with storage.open_read(entry[0].path) as stream:
+        document = json.loads(stream.readline())
+    return f"{document['document_id']}: {document['detail']}"

@@ -1,0 +1,55 @@
+"""Reading what a `ReadDescriptor` names, whatever the layout of its files.
+
+In: a read and the configuration. Out: batches of documents, in the order of the files. Deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from pipelines.readers.batches import DocumentBatch, coalesce
+from pipelines.readers.jsonl import read_jsonl
+from pipelines.readers.parquet import read_parquet
+from pipelines.readers.pieces import ReadDescriptor, ReadPiece
+from pipelines.readers.text import read_text, read_text_lines, read_text_sentences
+from schemas.configs import IngestConfig, VocabConfig
+
+_DEFAULT_ID_FIELD: str = IngestConfig.model_fields["id_field"].default
+_DEFAULT_MAX_DOCUMENT_BYTES: int = IngestConfig.model_fields["max_document_bytes"].default
+
+
+def read_documents(read: ReadDescriptor, config: IngestConfig | VocabConfig) -> Iterator[DocumentBatch]:
+    """Read all documents of a read, in batches of about 2 MiB of text (more where one document is larger).
+
+    Args:
+        read: what to read.
+        config: names the fields of text and identifier and the longest document. A `VocabConfig` has the
+            last two not, and takes the defaults of `IngestConfig`.
+
+    Yields:
+        Batches with at least one document or rejection; a read without documents yields none.
+
+    Raises:
+        ClozelineError: a file can't be read, is truncated or not what its format says; the message names it.
+    """
+    return coalesce(batch for piece in read.pieces for batch in _read_piece(piece, config))
+
+
+def _read_piece(piece: ReadPiece, config: IngestConfig | VocabConfig) -> Iterator[DocumentBatch]:
+    id_field, max_document_bytes = _DEFAULT_ID_FIELD, _DEFAULT_MAX_DOCUMENT_BYTES
+    if isinstance(config, IngestConfig):
+        id_field, max_document_bytes = config.id_field, config.max_document_bytes
+    match piece.format:
+        case "text":
+            return read_text(piece, max_document_bytes)
+        case "text-lines":
+            return read_text_lines(piece, max_document_bytes)
+        case "text-sentences":
+            return read_text_sentences(piece, max_document_bytes)
+        case "jsonl":
+            return read_jsonl(piece, config.text_field, id_field, max_document_bytes)
+        case "parquet":
+            return read_parquet(piece, config.text_field, id_field, max_document_bytes)
+        case _:
+            assert_never(piece.format)

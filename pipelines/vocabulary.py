@@ -1,0 +1,269 @@
+"""The `vocab` job: learn a WordPiece vocabulary from a sample of documents.
+
+In: text files and a `VocabConfig`. Out: a folder with `tokenizer.json`, `vocab.txt` and
+`tokenizer_config.json` that `clozeline` and transformers' AutoTokenizer open. Deterministic: the same inputs
+and configuration give the same bytes, with any number of workers and on any runner.
+
+    SplitIntoReads -> (break fusion) -> CountWords      one table of counts a read, in `_work/`
+    merge, learn, write                                 in the launching process; tokenizer.json is the commit
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import Tokenizer
+
+from pipelines import storage
+from pipelines.launching import Progress, count_cores, run_pipeline
+from pipelines.readers import read_documents
+from pipelines.reads import ReadDescriptor, check_formats, expand_inputs
+from pipelines.storage import FileEntry
+from pipelines.tokenizer_files import (
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG_NAME,
+    VOCABULARY_NAME,
+    bert_tokenizer,
+    describe_tokenizer,
+    tokenizer_settings,
+)
+from pipelines.vocabulary_sample import plan_sample, sample_texts
+from pipelines.word_counts import WordCounter
+from pipelines.wordpiece_training import train_wordpiece
+from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder, describe, describe_difference
+from schemas.configs import VocabConfig
+from schemas.errors import ClozelineError, UsageError
+from schemas.manifests import TOKENIZER_NAME
+
+RECORD_NAME = "clozeline"
+"""The key of `tokenizer_config.json` that says how the vocabulary was learned."""
+
+_TOTALS = ("num_documents", "num_text_bytes", "num_rejected")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabSummary:
+    """What `run_vocab` did.
+
+    Attributes:
+        output: the tokenizer folder.
+        vocab_size: tokens in it, at most those asked for.
+        num_documents: documents in the sample.
+        num_text_bytes: their text in UTF-8.
+        num_rejected: unreadable or empty documents met on the way.
+        num_distinct_words: distinct pieces of words that were counted.
+        sha256: of `tokenizer.json`, as corpora record it.
+    """
+
+    output: str
+    vocab_size: int
+    num_documents: int
+    num_text_bytes: int
+    num_rejected: int
+    num_distinct_words: int
+    sha256: str
+
+
+def run_vocab(
+    config: VocabConfig,
+    output: str,
+    *,
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> VocabSummary:
+    """Learn a vocabulary and write it, or find it written.
+
+    Args:
+        config: what to learn from and how.
+        output: the tokenizer folder to make.
+        workers: processes on this machine, None for one a core.
+        beam_args: Beam's own options.
+        overwrite: replace what is there.
+        progress: told how many reads of how many are counted.
+
+    Raises:
+        UsageError: an input is missing or of an unknown format, or the output holds another vocabulary.
+        ClozelineError: no document has a word, or reading or writing failed.
+    """
+    config = config.model_copy(update={"inputs": tuple(sorted(set(config.inputs)))})
+    num_reserved = len(SPECIAL_TOKENS) + config.num_unused
+    if num_reserved >= config.vocab_size:
+        raise UsageError(
+            f"a vocabulary of {config.vocab_size} has no room for words: "
+            f"{num_reserved} entries are reserved.\n"
+            "Raise --vocab-size or lower --num-unused."
+        )
+    files = expand_inputs(config.inputs)
+    check_formats(files, config)
+    pinned = {"config": config.model_dump(mode="json"), "inputs": _hash_listing(files)}
+    if not overwrite and storage.exists(storage.join(output, TOKENIZER_NAME)):
+        return _find_done(output, pinned)
+    reads, fraction = plan_sample(files, config)
+    work = WorkFolder(output)
+    with work.hold():
+        work.start(
+            pinned, overwrite=overwrite, owned_names=(TOKENIZER_NAME, VOCABULARY_NAME, TOKENIZER_CONFIG_NAME)
+        )
+        count_words = CountWords(work, config, fraction)
+        run_pipeline(
+            lambda pipeline: pipeline | beam.Create(reads, reshuffle=False) | count_words,
+            workers=min(workers or count_cores(), len(reads)),
+            beam_args=beam_args,
+            report=work.report_to(progress, len(reads)),
+        )
+        summary = _learn(work, config, pinned, [read.name for read in reads])
+        work.remove()
+    return summary
+
+
+class CountWords(beam.PTransform):
+    """Reads -> names of the reads whose words are counted, in `_work/`.
+
+    Args:
+        work: the output folder.
+        config: the seed, and how to read.
+        fraction: share of the documents in the sample.
+    """
+
+    def __init__(self, work: WorkFolder, config: VocabConfig, fraction: float) -> None:
+        super().__init__()
+        self._fn = CountWordsFn(work, config, fraction)
+
+    def expand(self, reads: beam.PCollection) -> beam.PCollection:
+        """ReadDescriptor -> str."""
+        return reads | "BreakFusion" >> beam.Reshuffle() | "CountRead" >> beam.ParDo(self._fn)
+
+
+@beam.typehints.with_input_types(ReadDescriptor)
+@beam.typehints.with_output_types(str)
+class CountWordsFn(beam.DoFn):
+    """Counts the words of a read, unless that was done before."""
+
+    def __init__(self, work: WorkFolder, config: VocabConfig, fraction: float) -> None:
+        self._work = work
+        self._config = config
+        self._fraction = fraction
+
+    def process(self, read: ReadDescriptor) -> Iterator[str]:
+        """Write the counts of one read and its sidecar."""
+        if self._work.load_finished(read.name) is None:
+            self._count(read)
+        yield read.name
+
+    def _count(self, read: ReadDescriptor) -> None:
+        counter = WordCounter()
+        num_documents = num_text_bytes = num_rejected = 0
+        for batch in read_documents(read, self._config):
+            texts = sample_texts(batch.table["text"].combine_chunks(), self._config.seed, self._fraction)
+            counter.add_texts(texts)
+            num_documents += len(texts)
+            num_text_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+            num_rejected += len(batch.rejected)
+        name = _counts_name(read.name)
+        with self._work.write_file(name) as stream:
+            table = counter.to_table()
+            with pa.ipc.new_stream(stream, table.schema) as writer:
+                writer.write_table(table)
+        record = {
+            "num_documents": num_documents,
+            "num_text_bytes": num_text_bytes,
+            "num_rejected": num_rejected,
+        }
+        self._work.finish(read.name, [describe(name, stream)], record)
+
+
+def _learn(work: WorkFolder, config: VocabConfig, pinned: dict[str, Any], names: list[str]) -> VocabSummary:
+    counter = WordCounter()
+    for name in names:
+        path = storage.join(work.output, *_counts_name(name).split("/"))
+        counter.add_table(pa.ipc.open_stream(storage.read_bytes(path)).read_all())
+    tokens = train_wordpiece(
+        counter.counts,
+        _make_tokenizer([], config),
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        num_unused=config.num_unused,
+    )
+    records = work.read_records(names)
+    totals = {key: sum(record[key] for record in records) for key in _TOTALS}
+    if not counter.counts:
+        raise ClozelineError(
+            f"no words to learn from: {totals['num_documents']} documents were sampled and "
+            f"{totals['num_rejected']} rejected as empty or unreadable.\n"
+            "Check --input, --format and --text-field."
+        )
+    _, tokenizer_record, content = describe_tokenizer(_make_tokenizer(tokens, config), work.output)
+    summary = VocabSummary(
+        output=work.output,
+        vocab_size=len(tokens),
+        num_distinct_words=len(counter.counts),
+        sha256=tokenizer_record.sha256,
+        **totals,
+    )
+    settings = tokenizer_settings(lowercase=config.lowercase, strip_accents=config.strip_accents)
+    _write(work, tokens, content, {**settings, RECORD_NAME: _record(pinned, summary)})
+    return summary
+
+
+def _make_tokenizer(tokens: list[str], config: VocabConfig) -> Tokenizer:
+    return bert_tokenizer(
+        {token: index for index, token in enumerate(tokens)},
+        lowercase=config.lowercase,
+        strip_accents=config.strip_accents,
+    )
+
+
+def _write(work: WorkFolder, tokens: list[str], tokenizer_json: bytes, settings: dict[str, Any]) -> None:
+    # The settings come first: a vocab.txt without them would pass for an uncased one.
+    with work.write_file(TOKENIZER_CONFIG_NAME) as stream:
+        stream.write((json.dumps(settings, indent=1, sort_keys=True) + "\n").encode())
+    with work.write_file(VOCABULARY_NAME) as stream:
+        stream.write("".join(f"{token}\n" for token in tokens).encode())
+    work.commit(TOKENIZER_NAME, tokenizer_json)
+
+
+def _record(pinned: dict[str, Any], summary: VocabSummary) -> dict[str, Any]:
+    counts = {key: value for key, value in asdict(summary).items() if key != "output"}
+    return {**pinned, "summary": counts}
+
+
+def _find_done(output: str, pinned: dict[str, Any]) -> VocabSummary:
+    path = storage.join(output, TOKENIZER_CONFIG_NAME)
+    try:
+        record = json.loads(storage.read_bytes(path))[RECORD_NAME] if storage.exists(path) else None
+    except (ValueError, KeyError, TypeError):
+        record = None
+    if not isinstance(record, dict):
+        raise UsageError(
+            f"{output} holds a tokenizer that `clozeline vocab` did not make.\n"
+            "Choose another --output, or add --overwrite to replace it."
+        )
+    found = {key: record.get(key) for key in pinned}
+    if found != pinned:
+        raise UsageError(
+            f"{output} holds a vocabulary of another configuration: {describe_difference(found, pinned)}\n"
+            "Choose another --output, or add --overwrite to replace it."
+        )
+    work = WorkFolder(output)
+    if storage.is_folder(work.path):  # left by a process that ended right after its commit
+        with work.hold():
+            work.remove()
+    return VocabSummary(output=output, **record["summary"])
+
+
+def _hash_listing(files: Sequence[FileEntry]) -> str:
+    listing = "\n".join(f"{file.path}\t{file.size_bytes}" for file in files)
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _counts_name(read_name: str) -> str:
+    return f"{WORK_FOLDER_NAME}/{read_name}.arrow"

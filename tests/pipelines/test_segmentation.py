@@ -1,0 +1,128 @@
+import pyarrow as pa
+import pytest
+import sentencex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.segmentation import choose_segmenter, segment_documents
+from schemas.configs import IngestConfig
+
+
+def segment(*texts, segmenter="sentencex", language="en"):
+    sentences = segment_documents(pa.array(texts, pa.large_string()), segmenter, language)
+    assert sentences.type == pa.list_(pa.string())
+    assert sentences.null_count == 0
+    sentences.validate(full=True)
+    return sentences.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("The cat sat. It purred.", ["The cat sat.", "It purred."], id="two"),
+        pytest.param("  The cat sat.\t\n", ["The cat sat."], id="stripped"),
+        pytest.param("Dr. Smith came. He left.", ["Dr. Smith came.", "He left."], id="abbreviation"),
+        pytest.param("A heading\n\nThe text", ["A heading", "The text"], id="paragraphs"),
+        pytest.param("A heading\r\n\r\nThe text", ["A heading", "The text"], id="paragraphs of Windows"),
+        pytest.param("A heading\n \t\n\n  \nThe text", ["A heading", "The text"], id="lines of blanks"),
+        pytest.param("The cat\nsat. It\r\npurred.", ["The cat\nsat.", "It\r\npurred."], id="wrapped lines"),
+        pytest.param("他来了。她走了！", ["他来了。", "她走了！"], id="chinese"),
+        pytest.param("", [], id="empty"),
+        pytest.param(" \n\u3000\n\n ", [], id="white space"),
+        pytest.param("\x00a\x01", ["\x00a\x01"], id="control characters"),
+    ],
+)
+def test_sentencex(text, expected):
+    assert segment(text) == [expected]
+
+
+def test_documents_stay_apart():
+    assert segment("One. Two", "", "three. Four.", " ") == [["One.", "Two"], [], ["three.", "Four."], []]
+    assert segment() == []
+
+
+def test_newline_takes_each_line_as_a_sentence():
+    text = "One. Two.\r\n\n  three \u2028 four\n \n"
+    assert segment(text, "a\nb", segmenter="newline") == [["One. Two.", "three \u2028 four"], ["a", "b"]]
+
+
+def test_sliced_and_chunked_arrays():
+    texts = pa.array(["x. Y.", "One. Two.", "Three."], pa.large_string())
+    expected = [["One.", "Two."], ["Three."]]
+    assert segment_documents(texts[1:], "sentencex", "en").to_pylist() == expected
+    chunked = pa.chunked_array([texts[1:2], texts[2:]])
+    assert segment_documents(chunked, "sentencex", "en").to_pylist() == expected
+
+
+def test_text_of_a_sentence_a_line_is_split_at_its_lines():
+    assert choose_segmenter(IngestConfig(inputs=("x",))) == "sentencex"
+    assert choose_segmenter(IngestConfig(inputs=("x",), segmenter="newline")) == "newline"
+    assert choose_segmenter(IngestConfig(inputs=("x",), format="text-sentences")) == "newline"
+
+
+def test_an_unknown_language_falls_back():
+    assert segment("The cat sat. It purred.", language="zz") == [["The cat sat.", "It purred."]]
+
+
+# ---------------------------------------------------------------- long stretches without white space
+
+CHINESE = (
+    "他说：「你好。世界！」然后走了。（真的。是的。）她笑了！！是吗？我们今天去学校看书的时候遇到了很多人。"
+)
+
+
+@pytest.mark.parametrize("repeats", [1, 10, 60])
+def test_cut_stretches_give_the_sentences_of_the_whole(repeats):
+    text = CHINESE * repeats
+    assert segment(text, language="zh") == [[sentence.strip() for sentence in sentencex.segment("zh", text)]]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["字", "。", "ab", ".", "é", "…", "！」", " ", "\n", "x" * 300, "語" * 300]),
+        max_size=60,
+    )
+)
+def test_no_character_but_white_space_is_lost(parts):
+    text = "".join(parts)
+    (sentences,) = segment(text)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    ("unit", "longest"),
+    [
+        ("你好。世界！", 256),
+        ("नमस्ते।दुनिया", 256),
+        ("مرحبا؟كيف", 256),
+        ("\U00010a56ab", 256),
+        ("「你好。」", 2048),
+        ("「你好。世界！", 2048),
+        ("‘你好。他’", 2048),
+    ],
+)
+def test_sentencex_never_meets_a_long_stretch(monkeypatch, unit, longest):
+    # Its time grows with the square of a stretch: a stretch as long as this text takes it half a minute.
+    met = []
+
+    def record(language, text):
+        met.append(text)
+        return [text]
+
+    monkeypatch.setattr("pipelines.segmentation.sentencex.segment", record)
+    text = f"He said. {unit * 50_000} And left."
+    segment(text)
+    assert "".join(met) == text
+    assert max(len(stretch) for part in met for stretch in part.split()) <= longest + len(unit)
+
+
+def test_text_without_long_stretches_is_handed_over_whole(monkeypatch):
+    met = []
+    monkeypatch.setattr(
+        "pipelines.segmentation.sentencex.segment", lambda _, text: met.append(text) or [text]
+    )
+    texts = ["One é. Two.", "x" * 10_000 + ". Two.", "é。 " * 1000]
+    segment(*texts)
+    assert met == texts

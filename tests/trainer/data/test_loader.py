@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.errors import CorruptDataError, UsageError
+from trainer.data import loader as loader_module
+from trainer.data.batches import Batch
+from trainer.data.blocks import iterate_blocks
+from trainer.data.dataset import Dataset, open_dataset
+from trainer.data.loader import StreamingLoader, iterate_once
+
+LANES = 8
+RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 6, "seed": 5}
+
+
+@pytest.fixture
+def dataset(tiny_dataset_path: Path) -> Dataset:
+    return open_dataset(str(tiny_dataset_path))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    alive = [thread for thread in threading.enumerate() if thread.name == loader_module.PREFETCH_THREAD_NAME]
+    assert not alive
+
+
+def take(loader: StreamingLoader, num_steps: int) -> list[list[Batch]]:
+    return [next(loader) for _ in range(num_steps)]
+
+
+def rows(batch: Batch) -> list[tuple[int, ...]]:
+    """The examples of a batch by their tokens, which tell them apart."""
+    return [tuple(row[:length].tolist()) for row, length in zip(batch.input_ids, batch.lengths, strict=True)]
+
+
+def stored_rows(dataset: Dataset, split: Any = "train") -> list[tuple[int, ...]]:
+    return [
+        tuple(ids)
+        for shard in dataset.manifest.shards_of(split)
+        for block in iterate_blocks(dataset, shard)
+        for ids in block.column("input_ids").to_pylist()
+    ]
+
+
+def equal(one: Batch, other: Batch) -> bool:
+    names = ("input_ids", "segment_ids", "masked_positions", "masked_ids", "next_sentence_labels")
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def global_steps(
+    dataset: Dataset, world_size: int, num_steps: int, state: dict[str, Any] | None
+) -> tuple[list[list[Batch]], dict[str, Any]]:
+    """Steps of all ranks put together in the order of their lanes, and the state afterwards."""
+    ranks = [
+        StreamingLoader(dataset, "train", rank=rank, world_size=world_size, state=state, **RUN)
+        for rank in range(world_size)
+    ]
+    steps = []
+    for _ in range(num_steps):
+        by_lane = {lane: batch for rank in ranks for lane, batch in zip(rank.lanes, next(rank), strict=True)}
+        assert sorted(by_lane) == list(range(LANES))
+        steps.append([by_lane[lane] for lane in range(LANES)])
+    states = [rank.state_dict() for rank in ranks]
+    assert all(found == states[0] for found in states)
+    for rank in ranks:
+        rank.close()
+    return steps, json.loads(json.dumps(states[0]))
+
+
+def test_the_sequence_of_global_batches_does_not_depend_on_the_ranks(dataset: Dataset) -> None:
+    with StreamingLoader(dataset, "train", **RUN) as alone:
+        expected = take(alone, 29)
+    # Steps at so many ranks, one resumed from the other.
+    plan = [(4, 3), (1, 5), (8, 1), (2, 7), (3, 6), (1, 7)]
+    state, found = None, []
+    for world_size, num_steps in plan:
+        steps, state = global_steps(dataset, world_size, num_steps, state)
+        found += steps
+    assert len(found) == len(expected)
+    for one, other in zip(expected, found, strict=True):
+        assert all(equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 8])
+@pytest.mark.parametrize("window_examples", [20, 65_536])
+def test_each_example_once_an_epoch(dataset: Dataset, lanes: int, window_examples: int) -> None:
+    run = {**RUN, "lanes": lanes, "window_examples": window_examples}
+    epochs: dict[int, Counter[tuple[int, ...]]] = {0: Counter(), 1: Counter()}
+    with StreamingLoader(dataset, "train", **run) as loader:
+        cursors = [(0, 0, 0)] * lanes
+        while min(epoch for epoch, _, _ in cursors) < 2:
+            for (epoch, _, _), batch in zip(cursors, next(loader), strict=True):
+                if epoch in epochs:
+                    epochs[epoch].update(rows(batch))
+            cursors = [tuple(cursor) for cursor in loader.state_dict()["cursors"].values()]
+    assert epochs[0] == epochs[1] == Counter(stored_rows(dataset))
+
+
+def test_a_step_is_resumable_wherever_the_thread_has_read_to(dataset: Dataset) -> None:
+    with StreamingLoader(dataset, "train", prefetch_steps=16, **RUN) as whole:
+        steps, states = [], []
+        for _ in range(12):
+            states.append(whole.state_dict())
+            steps.append(next(whole))
+    for number, state in enumerate(states):
+        with StreamingLoader(dataset, "train", state=state, prefetch_steps=0, **RUN) as resumed:
+            for expected in steps[number : number + 2]:
+                assert all(equal(a, b) for a, b in zip(expected, next(resumed), strict=True))
+
+
+@pytest.mark.parametrize("prefetch_steps", [1, 5])
+def test_reading_ahead_changes_nothing(dataset: Dataset, prefetch_steps: int) -> None:
+    with (
+        StreamingLoader(dataset, "train", prefetch_steps=0, **RUN) as plain,
+        StreamingLoader(dataset, "train", prefetch_steps=prefetch_steps, **RUN) as ahead,
+    ):
+        for one, other in zip(take(plain, 40), take(ahead, 40), strict=True):
+            assert all(equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_another_seed_is_another_order(dataset: Dataset) -> None:
+    with (
+        StreamingLoader(dataset, "train", **RUN) as one,
+        StreamingLoader(dataset, "train", **{**RUN, "seed": 6}) as other,
+    ):
+        assert not any(equal(a, b) for a, b in zip(next(one), next(other), strict=True))
+
+
+@pytest.mark.parametrize("name", ["seed", "lanes", "microbatch_size", "window_examples"])
+def test_a_state_of_another_run_is_refused_by_what_differs(dataset: Dataset, name: str) -> None:
+    with StreamingLoader(dataset, "train", **RUN) as loader:
+        state = loader.state_dict()
+    run = {"window_examples": loader_module.WINDOW_EXAMPLES, **RUN}
+    with pytest.raises(UsageError, match=rf"another run: {name} {run[name]} there, {run[name] - 1} here"):
+        StreamingLoader(dataset, "train", state=state, **{**run, name: run[name] - 1})
+
+
+def test_a_state_of_other_data_is_refused(dataset: Dataset) -> None:
+    with StreamingLoader(dataset, "validation", lanes=1, microbatch_size=6, seed=5) as loader:
+        state = loader.state_dict()
+    with pytest.raises(UsageError, match="fingerprint"):
+        StreamingLoader(dataset, "train", state=state, **RUN)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"cursors": {}}, id="lanes missing"),
+        pytest.param({"cursors": {str(lane): [0, 0, 999] for lane in range(LANES)}}, id="no such microbatch"),
+        pytest.param({"cursors": {str(lane): [0, 999, 0] for lane in range(LANES)}}, id="no such window"),
+        pytest.param({"cursors": {str(lane): [-1, 0, 0] for lane in range(LANES)}}, id="negative"),
+        pytest.param({"cursors": {str(lane): ["x"] for lane in range(LANES)}}, id="no numbers"),
+        pytest.param({"cursors": {str(lane): [0, 0, 10**30] for lane in range(LANES)}}, id="endless"),
+        pytest.param({"pinned": 3}, id="nothing pinned"),
+        pytest.param({"version": 99}, id="another version"),
+    ],
+)
+def test_a_malformed_state_is_refused(dataset: Dataset, change: dict[str, Any]) -> None:
+    with StreamingLoader(dataset, "train", **RUN) as loader:
+        state = {**loader.state_dict(), **change}
+    with pytest.raises(UsageError, match=r"position in the data"):
+        StreamingLoader(dataset, "train", state=state, **RUN)
+
+
+@pytest.mark.parametrize("prefetch_steps", [0, 3])
+def test_an_error_of_the_thread_comes_out_again_and_again(
+    tiny_dataset_path: Path, tmp_path: Path, prefetch_steps: int
+) -> None:
+    folder = shutil.copytree(tiny_dataset_path, tmp_path / "damaged")
+    shard = folder / "train-00002-of-00004.tar"
+    shard.write_bytes(shard.read_bytes()[:-512])
+    dataset = open_dataset(str(folder))
+    loader = StreamingLoader(dataset, "train", prefetch_steps=prefetch_steps, **RUN)
+    for _ in range(2):
+        with pytest.raises(CorruptDataError, match=r"train-00002-of-00004\.tar is truncated"):
+            take(loader, 1000)
+    loader.close()
+
+
+def test_closing_ends_the_iteration_and_is_repeatable(dataset: Dataset) -> None:
+    loader = StreamingLoader(dataset, "train", **RUN)
+    next(loader)
+    loader.close()
+    loader.close()
+    assert list(loader) == []
+
+
+def test_a_forgotten_loader_takes_its_thread_along(dataset: Dataset) -> None:
+    loader = StreamingLoader(dataset, "train", **RUN)
+    next(loader)
+    del loader
+    gc.collect()  # The fixture looks for the thread.
+
+
+def test_two_datasets_are_read_as_one(
+    dataset: Dataset,
+    tmp_path: Path,
+    write_tiny_dataset: Callable[..., Path],
+    make_tiny_examples: Callable[[int, int], Any],
+) -> None:
+    shards = {"train": [make_tiny_examples(30, 50)]}
+    other = open_dataset(str(write_tiny_dataset(tmp_path / "other", shards, examples_per_block=7)))
+    seen: Counter[tuple[int, ...]] = Counter()
+    with StreamingLoader([dataset, other], "train", lanes=1, microbatch_size=6, seed=5) as loader:
+        while loader.state_dict()["cursors"]["0"][0] == 0:
+            seen.update(rows(next(loader)[0]))
+    assert seen == Counter(stored_rows(dataset) + stored_rows(other))
+
+
+def test_datasets_of_two_tokenizers_are_refused(
+    dataset: Dataset,
+    tmp_path: Path,
+    write_tiny_dataset: Callable[..., Path],
+    make_tiny_examples: Callable[[int, int], Any],
+) -> None:
+    shards = {"train": [make_tiny_examples(10, 50)]}
+    other = open_dataset(str(write_tiny_dataset(tmp_path / "other", shards, tokenizer_json=b"{}")))
+    with pytest.raises(UsageError, match="different tokenizers"):
+        StreamingLoader([dataset, other], "train", **RUN)
+
+
+def test_iterate_once_gives_the_held_out_examples_in_stored_order(dataset: Dataset) -> None:
+    batches = list(iterate_once(dataset, "validation", 4))
+    assert [row for batch in batches for row in rows(batch)] == stored_rows(dataset, "validation")
+    # Blocks of 10, 10 and 5, each cut into as few batches of at most 4 as it takes.
+    assert [batch.num_examples for batch in batches] == [4, 3, 3, 4, 3, 3, 3, 2]
+
+
+def test_a_split_without_examples_is_named(
+    tmp_path: Path, write_tiny_dataset: Callable[..., Path], make_tiny_examples: Callable[[int, int], Any]
+) -> None:
+    folder = write_tiny_dataset(tmp_path / "set", {"train": [make_tiny_examples(10, 1)]})
+    with pytest.raises(UsageError, match="no validation examples"):
+        next(iterate_once(open_dataset(str(folder)), "validation", 4))

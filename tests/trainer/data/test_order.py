@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from trainer.data.order import START, BlockRun, Cursor, Order, ShardSize, lanes_of_rank, plan_order
+
+
+def shard(num_examples: int, examples_per_block: int = 10) -> ShardSize:
+    return ShardSize(num_examples, -(-num_examples // examples_per_block), examples_per_block)
+
+
+def plan(shards: list[ShardSize], num_lanes: int, **options: int) -> Order:
+    return plan_order(shards, **{"seed": 1, "num_lanes": num_lanes, "microbatch_size": 8, **options})
+
+
+@st.composite
+def shard_lists(draw: st.DrawFn) -> list[ShardSize]:
+    block = draw(st.integers(1, 12))
+    sizes = draw(st.lists(st.integers(1, 150), min_size=1, max_size=20))
+    return [shard(size, block) for size in sizes]
+
+
+class TestUnitsAndWindows:
+    @pytest.mark.parametrize(
+        ("num_shards", "blocks_per_shard", "num_lanes", "window_examples", "num_units", "num_windows"),
+        [
+            # shards x blocks, lanes, window -> units, windows        in words
+            pytest.param(64, 3, 2, 240, 64, 8, id="whole shards, eight a window: 8 windows, 4 a lane"),
+            pytest.param(64, 3, 2, 90, 64, 22, id="1,920 examples in windows of about 90: 22, 11 a lane"),
+            pytest.param(64, 3, 2, 30, 64, 64, id="a shard is as large as a window"),
+            pytest.param(64, 3, 2, 5, 64, 64, id="a shard larger than a window makes one alone"),
+            pytest.param(64, 3, 2, 10**6, 64, 8, id="never fewer than 4 windows a lane"),
+            pytest.param(9, 3, 2, 30, 9, 8, id="nine shards, two lanes: one window takes two shards"),
+            pytest.param(4, 3, 1, 10**6, 4, 4, id="just enough whole shards for one lane"),
+            pytest.param(3, 8, 1, 10**6, 6, 4, id="too few shards: halves of them, 6 units in 4 windows"),
+            pytest.param(1, 64, 2, 10**6, 8, 8, id="one shard in 8 runs of 8 blocks"),
+            pytest.param(2, 4, 4, 10**6, 8, 8, id="8 blocks for 4 lanes: one a unit, 2 windows a lane"),
+            pytest.param(1, 5, 5, 10**6, 5, 5, id="as many lanes as blocks"),
+            pytest.param(1, 7, 5, 10**6, 7, 5, id="7 blocks for 5 lanes: two windows of two blocks"),
+        ],
+    )
+    def test_table(
+        self,
+        num_shards: int,
+        blocks_per_shard: int,
+        num_lanes: int,
+        window_examples: int,
+        num_units: int,
+        num_windows: int,
+    ) -> None:
+        order = plan([shard(10 * blocks_per_shard)] * num_shards, num_lanes, window_examples=window_examples)
+        assert (len(order.units), order.num_windows) == (num_units, num_windows)
+
+    def test_runs_of_a_shard_written_out(self) -> None:
+        # One lane wants 4 windows; runs of 2 blocks would be 2 + 1 of them, so it is runs of one block.
+        assert plan([shard(33), shard(20)], 1).units == (
+            BlockRun(shard=0, first_block=0, num_blocks=1, num_examples=10),
+            BlockRun(shard=0, first_block=1, num_blocks=1, num_examples=10),
+            BlockRun(shard=0, first_block=2, num_blocks=1, num_examples=10),
+            BlockRun(shard=0, first_block=3, num_blocks=1, num_examples=3),
+            BlockRun(shard=1, first_block=0, num_blocks=1, num_examples=10),
+            BlockRun(shard=1, first_block=1, num_blocks=1, num_examples=10),
+        )
+
+    def test_windows_of_an_epoch_written_out(self) -> None:
+        order = plan([shard(10), shard(20), shard(30), shard(40), shard(50)], 1, seed=3)
+        windows = order.windows_of_lane(0, 0)
+        assert [window.name for window in windows] == [f"epoch-0/window-{i}" for i in range(4)]
+        assert sorted(run.shard for window in windows for run in window.runs) == [0, 1, 2, 3, 4]
+        assert [len(window.runs) for window in windows] == [2, 1, 1, 1]
+        assert all(w.num_examples == sum(10 * (run.shard + 1) for run in w.runs) for w in windows)
+
+    def test_more_lanes_than_blocks_is_refused_with_the_numbers(self) -> None:
+        with pytest.raises(UsageError, match=r"6 lanes need 6 blocks of examples at least; the data has 5"):
+            plan([shard(20), shard(30)], 6)
+
+    def test_another_epoch_or_seed_deals_otherwise(self) -> None:
+        shards = [shard(10)] * 40
+        first = [plan(shards, 2, seed=1).windows_of_lane(0, epoch) for epoch in (0, 0, 1)]
+        other = plan(shards, 2, seed=2).windows_of_lane(0, 0)
+        assert first[0] == first[1]
+        assert [w.runs for w in first[0]] != [w.runs for w in first[2]]
+        assert [w.runs for w in first[0]] != [w.runs for w in other]
+
+    @given(shard_lists(), st.integers(1, 8), st.integers(1, 300), st.integers(0, 3))
+    def test_each_block_is_in_one_window_of_one_lane_each_epoch(
+        self, shards: list[ShardSize], num_lanes: int, window_examples: int, epoch: int
+    ) -> None:
+        blocks = [(number, block) for number, size in enumerate(shards) for block in range(size.num_blocks)]
+        assume(len(blocks) >= num_lanes)
+        order = plan(shards, num_lanes, window_examples=window_examples)
+        windows = [w for lane in range(num_lanes) for w in order.windows_of_lane(lane, epoch)]
+        runs = [run for window in windows for run in window.runs]
+        dealt = Counter((run.shard, run.first_block + i) for run in runs for i in range(run.num_blocks))
+        assert dealt == Counter(blocks)
+        assert sum(w.num_examples for w in windows) == sum(size.num_examples for size in shards)
+        assert all(run.num_examples > 0 for run in runs)
+        counts = {len(order.windows_of_lane(lane, epoch)) for lane in range(num_lanes)}
+        assert len(counts) == 1
+        assert counts.pop() >= min(4, len(blocks) // num_lanes)
+
+
+class TestMicrobatches:
+    @given(st.integers(1, 400), st.integers(1, 40), st.integers(0, 5))
+    def test_each_example_once_in_batches_of_nearly_equal_size_and_length(
+        self, num_examples: int, microbatch_size: int, seed: int
+    ) -> None:
+        order = plan([shard(num_examples, num_examples)], 1, seed=seed, microbatch_size=microbatch_size)
+        window = order.windows_of_lane(0, 0)[0]
+        lengths = np.random.default_rng(seed).integers(5, 30, num_examples)
+        batches = order.microbatches(window, lengths)
+        assert len(batches) == order.num_microbatches(window) == -(-num_examples // microbatch_size)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(num_examples))
+        sizes = [len(batch) for batch in batches]
+        assert max(sizes) <= microbatch_size
+        assert max(sizes) - min(sizes) <= 1
+        spans = sorted((lengths[batch].min(), lengths[batch].max()) for batch in batches)
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+    def test_equally_long_examples_meet_at_random_and_batches_come_in_random_order(self) -> None:
+        order = plan([shard(1000, 1000)], 1, microbatch_size=10)
+        window = order.windows_of_lane(0, 0)[0]
+        batches = order.microbatches(window, np.full(1000, 7))
+        assert len({tuple(np.diff(batch)) for batch in batches}) > 90
+        by_length = order.microbatches(window, np.arange(1000))
+        firsts = [int(batch.min()) for batch in by_length]
+        assert sorted(firsts) == list(range(0, 1000, 10))
+        assert firsts != sorted(firsts)
+
+    def test_same_window_same_batches_other_window_other_batches(self) -> None:
+        order = plan([shard(100)], 1)
+        lengths = np.arange(100) % 7
+        one, two = order.windows_of_lane(0, 0)[:2]
+        again = order.microbatches(one, lengths)
+        assert all((a == b).all() for a, b in zip(order.microbatches(one, lengths), again, strict=True))
+        other = order.microbatches(two._replace(num_examples=one.num_examples), lengths)
+        assert any((a != b).any() for a, b in zip(again, other, strict=True))
+
+
+class TestCursor:
+    # Blocks of 10, 10, 5, 10, 10, 5 for two lanes: three windows a lane of one block each. In microbatches of
+    # 4 a block of 10 makes 3, one of 5 makes 2.
+    def test_walks_microbatch_by_microbatch_into_the_next_epoch(self) -> None:
+        order = plan([shard(25), shard(25)], 2, microbatch_size=4)
+        for lane in range(2):
+            expected = [
+                Cursor(epoch, position, offset)
+                for epoch in range(3)
+                for position, window in enumerate(order.windows_of_lane(lane, epoch))
+                for offset in range({10: 3, 5: 2}[window.num_examples])
+            ]
+            cursor, walked = START, []
+            for _ in expected:
+                walked.append(cursor)
+                cursor = order.advance(lane, cursor, 1)
+            assert walked == expected
+            assert [order.advance(lane, START, n) for n in range(len(expected))] == expected
+
+    @given(shard_lists(), st.integers(1, 3), st.integers(0, 80), st.integers(0, 80))
+    def test_advancing_adds_up(self, shards: list[ShardSize], num_lanes: int, first: int, then: int) -> None:
+        assume(sum(size.num_blocks for size in shards) >= num_lanes)
+        order = plan(shards, num_lanes)
+        for lane in range(num_lanes):
+            at_once = order.advance(lane, START, first + then)
+            assert order.advance(lane, order.advance(lane, START, first), then) == at_once
+            assert at_once.offset < order.num_microbatches(order.window_at(lane, at_once))
+
+
+class TestLanesOfRank:
+    @pytest.mark.parametrize(
+        ("num_lanes", "world_size", "expected"),
+        [
+            (4, 1, [[0, 1, 2, 3]]),
+            (4, 2, [[0, 2], [1, 3]]),
+            (4, 3, [[0, 3], [1], [2]]),
+            (4, 4, [[0], [1], [2], [3]]),
+        ],
+    )
+    def test_table(self, num_lanes: int, world_size: int, expected: list[list[int]]) -> None:
+        assert [list(lanes_of_rank(num_lanes, rank, world_size)) for rank in range(world_size)] == expected
+
+    def test_a_rank_without_a_lane_is_refused(self) -> None:
+        with pytest.raises(UsageError, match=r"8 ranks can't share 4 lanes"):
+            lanes_of_rank(4, 0, 8)

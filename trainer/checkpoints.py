@@ -1,0 +1,292 @@
+"""Checkpoints: folders that hold all a run needs to go on as if nothing had happened.
+
+    checkpoints/step-00001000/
+        model.safetensors       the weights, by parameter name
+        optimiser.safetensors   the optimiser's state, as `<parameter name>/<state name>`
+        tokenizer.json          the vocabulary of the data
+        checkpoint.json         the step, the model's sizes, the position in the stream; size and SHA-256 of
+                                the files above; written last: a folder without it is no checkpoint
+
+In: a model, an optimiser and a JSON state. Out: a folder that appears whole, and is checked file by file when
+it is read. Nothing is pickled or unpickled. Deterministic: the same state gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from schemas.configs import FrozenModel
+from schemas.errors import ClozelineError, CorruptDataError, UsageError
+from schemas.manifests import TOKENIZER_NAME, Count, TokenizerRecord
+from trainer.distributed import choose_device
+from trainer.model.config import ModelConfig
+from trainer.model.pretraining import BertForPretraining
+from trainer.named_state import copy_weights, optimiser_tensors, restore_optimiser
+from trainer.output_folder import FileRecord, OutputFolder
+from trainer.tensor_files import parse_tensors, read_tensor_file, write_tensors
+
+CHECKPOINTS_NAME = "checkpoints"
+MARKER_NAME = "checkpoint.json"
+MODEL_NAME = "model.safetensors"
+OPTIMISER_NAME = "optimiser.safetensors"
+_STEP_FOLDER = re.compile(r"^step-(\d{8,})$")
+
+
+class CheckpointRecord(FrozenModel):
+    """`checkpoint.json`.
+
+    Attributes:
+        step: optimiser steps that were taken.
+        model: sizes of the model.
+        tokenizer: which tokenizer made the ids that the model was trained on.
+        max_seq_length: tokens of a sequence at most in the data; positions beyond were never trained.
+        progress: what the training loop needs to go on: the position in the stream and its running sums.
+        files: the other files of the folder.
+    """
+
+    format: Literal["clozeline-checkpoint"] = "clozeline-checkpoint"
+    version: Literal[1] = 1
+    created_by: str
+    step: Count
+    model: ModelConfig
+    tokenizer: TokenizerRecord
+    max_seq_length: Count
+    progress: dict[str, Any]
+    files: tuple[FileRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A trained model with what belongs to it.
+
+    Attributes:
+        path: the checkpoint's folder.
+        step: optimiser steps that it has seen.
+        model: in evaluation mode, on the device asked for.
+        model_config: its sizes.
+        tokenizer: the record of its tokenizer: vocabulary size and special ids.
+        max_seq_length: tokens of a sequence at most in the data that it was trained on.
+        tokenizer_json: the content of its `tokenizer.json`, for `tokenizers.Tokenizer.from_str`.
+    """
+
+    path: str
+    step: int
+    model: BertForPretraining
+    model_config: ModelConfig
+    tokenizer: TokenizerRecord
+    max_seq_length: int
+    tokenizer_json: str
+
+    @property
+    def tokenizer_path(self) -> str:
+        """Where its `tokenizer.json` lies."""
+        return f"{self.path}/{TOKENIZER_NAME}"
+
+
+def checkpoint_name(step: int) -> str:
+    """The folder of a step, relative to the run: `checkpoints/step-00001000`."""
+    return f"{CHECKPOINTS_NAME}/step-{step:08d}"
+
+
+def list_checkpoints(run: OutputFolder) -> list[str]:
+    """Names of the run's whole checkpoints relative to it, oldest first."""
+    found = [
+        (int(match[1]), match[0])
+        for match in map(_STEP_FOLDER.match, run.list_names(CHECKPOINTS_NAME))
+        if match
+    ]
+    names = [f"{CHECKPOINTS_NAME}/{base}" for _, base in sorted(found)]
+    return [name for name in names if run.exists(f"{name}/{MARKER_NAME}")]
+
+
+def save_checkpoint(
+    run: OutputFolder,
+    record: CheckpointRecord,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    tokenizer_json: bytes,
+    keep: int,
+) -> str:
+    """Write a checkpoint, then remove all but the newest.
+
+    Args:
+        run: the run folder.
+        record: of the step; its `files` are filled in here.
+        model: its parameters are written, from any device.
+        optimiser: over parameters of the model.
+        tokenizer_json: content of the run's `tokenizer.json`.
+        keep: checkpoints that stay.
+
+    Returns:
+        The checkpoint's name relative to the run.
+
+    Raises:
+        ClozelineError: it could not be written (a full disk, no permission); no part of it is left.
+    """
+    name = checkpoint_name(record.step)
+    with run.write_subfolder(name, MARKER_NAME) as writer:
+        with writer.open(MODEL_NAME) as file:
+            write_tensors(file, dict(model.named_parameters()))
+        with writer.open(OPTIMISER_NAME) as file:
+            write_tensors(file, optimiser_tensors(model, optimiser))
+        writer.write(TOKENIZER_NAME, tokenizer_json)
+        whole = record.model_copy(update={"files": tuple(writer.records)})
+        content = json.dumps(whole.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False)
+        writer.write(MARKER_NAME, (content + "\n").encode())
+    for old in list_checkpoints(run)[:-keep]:
+        run.remove(old, MARKER_NAME)
+    return name
+
+
+def read_record(run: OutputFolder, name: str) -> CheckpointRecord:
+    """The record of a checkpoint.
+
+    Raises:
+        CorruptDataError: it is malformed.
+    """
+    path = run.locate(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
+    content = run.read_bytes(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
+    try:
+        return CheckpointRecord.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise CorruptDataError(
+            f"{path} is no valid checkpoint record: {where}: {first['msg']}.\n{_remedy(run, name)}"
+        ) from None
+
+
+def restore_checkpoint(
+    run: OutputFolder, name: str, model: nn.Module, optimiser: torch.optim.Optimizer
+) -> CheckpointRecord:
+    """Put a model and its optimiser back to a checkpoint's state, in place.
+
+    Raises:
+        CorruptDataError: a file is missing, truncated or changed, or belongs to another model.
+    """
+    record = read_record(run, name)
+    copy_weights(model, read_weights(run, name, record), run.locate(f"{name}/{MODEL_NAME}"))
+    tensors = _read_tensors(run, name, record, OPTIMISER_NAME)
+    restore_optimiser(model, optimiser, tensors, run.locate(f"{name}/{OPTIMISER_NAME}"))
+    return record
+
+
+def load_checkpoint(path: str, device: str = "cpu") -> LoadedCheckpoint:
+    """Load a trained model for evaluation.
+
+    Args:
+        path: a run folder, of which the newest checkpoint is taken, or the folder of one checkpoint.
+        device: where the model goes: `cpu`, `cuda`, `cuda:N` or `auto`.
+
+    Raises:
+        UsageError: there is no checkpoint, or no such device.
+        CorruptDataError: a file of it is missing, truncated or changed.
+    """
+    target = choose_device(device)
+    folder, name = find_checkpoint(path)
+    record = read_record(folder, name)
+    model = BertForPretraining(record.model)
+    copy_weights(
+        model, _read_tensors(folder, name, record, MODEL_NAME), folder.locate(f"{name}/{MODEL_NAME}")
+    )
+    tokenizer_json = _read_checked(folder, name, record, TOKENIZER_NAME)
+    return LoadedCheckpoint(
+        path=folder.locate(name),
+        step=record.step,
+        model=model.to(target).eval(),
+        model_config=record.model,
+        tokenizer=record.tokenizer,
+        max_seq_length=record.max_seq_length,
+        tokenizer_json=tokenizer_json.decode(),
+    )
+
+
+def find_checkpoint(path: str) -> tuple[OutputFolder, str]:
+    """The checkpoint that a path means: its folder, and its name in it ("" where the path is the checkpoint).
+
+    Raises:
+        UsageError: there is none.
+    """
+    folder = OutputFolder(path)
+    if folder.exists(MARKER_NAME):
+        return folder, ""
+    if not folder.exists():
+        raise UsageError(f"{path}: no such run or checkpoint. Give a folder that `clozeline train` wrote.")
+    checkpoints = list_checkpoints(folder)
+    if not checkpoints:
+        raise UsageError(
+            f"{path} holds no checkpoint: expected {CHECKPOINTS_NAME}/step-…/{MARKER_NAME}.\n"
+            f"Give a run folder whose training has saved at least once, or one of its checkpoints."
+        )
+    return folder, checkpoints[-1]
+
+
+def read_weights(folder: OutputFolder, name: str, record: CheckpointRecord) -> dict[str, Tensor]:
+    """The weights of a checkpoint by parameter name, on the CPU.
+
+    Raises:
+        CorruptDataError: the file is missing, truncated or changed.
+    """
+    return _read_tensors(folder, name, record, MODEL_NAME)
+
+
+def _read_tensors(folder: OutputFolder, name: str, record: CheckpointRecord, file: str) -> dict[str, Tensor]:
+    relative = f"{name}/{file}" if name else file
+    if folder.is_local:
+        _check_local(folder, name, record, file)
+        return read_tensor_file(folder.local_path(relative))
+    return parse_tensors(_read_checked(folder, name, record, file), folder.locate(relative))
+
+
+def _check_local(folder: OutputFolder, name: str, record: CheckpointRecord, file: str) -> None:
+    relative = f"{name}/{file}" if name else file
+    try:
+        with open(folder.local_path(relative), "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256")
+            size_bytes = stream.tell()
+    except FileNotFoundError:
+        raise _damaged(folder, name, file, "is missing") from None
+    except OSError as error:
+        raise ClozelineError(f"{folder.locate(relative)} could not be read: {error.strerror}.") from error
+    _check(folder, name, record, file, size_bytes, digest.hexdigest())
+
+
+def _read_checked(folder: OutputFolder, name: str, record: CheckpointRecord, file: str) -> bytes:
+    relative = f"{name}/{file}" if name else file
+    if not folder.exists(relative):
+        raise _damaged(folder, name, file, "is missing")
+    content = folder.read_bytes(relative)
+    _check(folder, name, record, file, len(content), hashlib.sha256(content).hexdigest())
+    return content
+
+
+def _check(
+    folder: OutputFolder, name: str, record: CheckpointRecord, file: str, size_bytes: int, sha256: str
+) -> None:
+    expected = next((entry for entry in record.files if entry.name == file), None)
+    if expected is None:
+        raise _damaged(folder, name, file, "is not in the checkpoint's list of files")
+    if size_bytes != expected.size_bytes:
+        raise _damaged(folder, name, file, f"has {size_bytes} bytes where {expected.size_bytes} were written")
+    if sha256 != expected.sha256:
+        raise _damaged(folder, name, file, "has the right size but other content than was written")
+
+
+def _damaged(folder: OutputFolder, name: str, file: str, found: str) -> CorruptDataError:
+    relative = f"{name}/{file}" if name else file
+    return CorruptDataError(f"{folder.locate(relative)} {found}.\n{_remedy(folder, name)}")
+
+
+def _remedy(folder: OutputFolder, name: str) -> str:
+    others = [other for other in list_checkpoints(folder) if other != name] if name else []
+    if others:
+        return f"Remove {folder.locate(name)} to go on from {others[-1].rsplit('/', 1)[-1]}."
+    return "Take another checkpoint of the run, or train it anew."

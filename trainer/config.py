@@ -1,0 +1,165 @@
+"""What a person may choose about a training run, and what the trainer settles from it.
+
+In: option values by their command-line names. Out: a frozen, checked `TrainConfig`, and a `TrainPlan`, the
+numbers that a run keeps for life once it has begun: its steps, its lanes, its batch. Deterministic: the plan
+follows from the configuration, the dataset's manifest and the number of ranks at the start; only the steps of
+a run that was given minutes are measured, once, and then pinned with the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from schemas.configs import FrozenModel
+from schemas.errors import UsageError
+from schemas.manifests import DatasetManifest
+
+Precision = Literal["auto", "fp32", "bf16"]
+DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+DEFAULT_BATCH_SIZE = 256
+LARGEST_DEFAULT_WARMUP = 10_000
+# A run may be continued with other values of these: none of them changes what is computed.
+FREE_FIELDS = frozenset({"output", "data", "device", "keep_checkpoints"})
+
+
+class TrainConfig(FrozenModel):
+    """How a model is pretrained.
+
+    Attributes:
+        data: datasets written by `clozeline build`; with several, their shards are read as those of one.
+        output: the run folder.
+        model: a preset (`tiny mini small medium base large`, also as `bert-base`), or the path of a
+            JSON model configuration.
+        init: a run, a checkpoint or a Hugging Face folder whose weights the run begins with.
+        steps: optimiser steps in all. None only where `minutes` is given.
+        minutes: train for about so long: the number of steps is measured at the start, then fixed.
+        batch_size: examples in a global step, over all lanes and ranks. Default 256.
+        tokens_per_batch: the same in tokens, at the dataset's mean example length; excludes `batch_size`.
+        gradient_accumulation: microbatches that each rank adds up in a step.
+        learning_rate: the peak, reached after the warm-up and followed by a linear decay to zero.
+        warmup_steps: None means a tenth of the steps and at most 10,000, Google's figure.
+        weight_decay: decoupled, not for biases and layer norms.
+        adam_beta1: decay of AdamW's first moment.
+        adam_beta2: decay of AdamW's second moment.
+        adam_epsilon: added to the root of the second moment.
+        max_grad_norm: the norm to which the whole gradient is clipped; 0 leaves it as it is.
+        dropout: if given, replaces both dropout probabilities of the model.
+        precision: `auto` is bf16 where the device computes in it.
+        compile: compile the model by `torch.compile`.
+        seed: decides initial weights, dropout and the order of examples.
+        device: `auto` is the rank's GPU where there is one.
+        save_every: steps between checkpoints; one is always written at the end.
+        keep_checkpoints: how many of the newest stay.
+        log_every: steps between two lines of `metrics.jsonl`, each the mean of the steps since the last.
+        evaluate_every: steps between evaluations on held-out examples, the first of them before the first
+            step and one at the end; None evaluates never.
+        evaluation_examples: held-out examples in such an evaluation at most; None takes all.
+    """
+
+    data: tuple[str, ...] = Field(min_length=1)
+    output: str = Field(min_length=1)
+    model: str = "base"
+    init: str | None = None
+    steps: Annotated[int, Field(ge=1)] | None = None
+    minutes: Annotated[float, Field(gt=0.0)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_batch: Annotated[int, Field(ge=1)] | None = None
+    gradient_accumulation: Annotated[int, Field(ge=1)] = 1
+    learning_rate: Annotated[float, Field(gt=0.0)] = 1e-4
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    adam_beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-6
+    max_grad_norm: Annotated[float, Field(ge=0.0)] = 1.0
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    precision: Precision = "auto"
+    compile: bool = False
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    device: DeviceName = "auto"
+    save_every: Annotated[int, Field(ge=1)] = 1000
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 3
+    log_every: Annotated[int, Field(ge=1)] = 50
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None
+    evaluation_examples: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_one_dataset(cls, values: object) -> object:
+        if isinstance(values, dict) and isinstance(values.get("data"), str):
+            return {**values, "data": (values["data"],)}
+        return values
+
+    @model_validator(mode="after")
+    def _choices_agree(self) -> TrainConfig:
+        if (self.steps is None) == (self.minutes is None):
+            raise ValueError("give the length of the run by one of steps and minutes")
+        if self.batch_size is not None and self.tokens_per_batch is not None:
+            raise ValueError("give the size of a batch by one of batch_size and tokens_per_batch")
+        return self
+
+    def differences(self, other: TrainConfig) -> list[str]:
+        """What another configuration would compute differently: lines `name: ours, theirs`."""
+        ours, theirs = self.model_dump(), other.model_dump()
+        names = [name for name in ours if name not in FREE_FIELDS and ours[name] != theirs[name]]
+        return [f"{name} {ours[name]!r} there, {theirs[name]!r} now" for name in names]
+
+
+class TrainPlan(FrozenModel):
+    """What a run keeps for life, whatever it is resumed on.
+
+    Attributes:
+        steps: optimiser steps in all.
+        warmup_steps: steps until the learning rate is at its peak.
+        lanes: virtual ranks: each global step takes one microbatch of every lane.
+        microbatch_size: examples that a lane gives to a step at most.
+    """
+
+    steps: Annotated[int, Field(ge=1)]
+    warmup_steps: Annotated[int, Field(ge=0)]
+    lanes: Annotated[int, Field(ge=1)]
+    microbatch_size: Annotated[int, Field(ge=1)]
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a global step at most."""
+        return self.lanes * self.microbatch_size
+
+
+def plan_lanes(config: TrainConfig, manifest: DatasetManifest, world_size: int) -> tuple[int, int]:
+    """How a global step is cut: (lanes, microbatch size).
+
+    Args:
+        config: the configuration.
+        manifest: gives the mean length of an example, for `tokens_per_batch`.
+        world_size: number of ranks that the run starts on.
+
+    Raises:
+        UsageError: `batch_size` can't be cut into equal microbatches.
+    """
+    lanes = config.gradient_accumulation * world_size
+    if config.tokens_per_batch is not None:
+        mean_length = manifest.num_tokens / max(1, manifest.num_examples)
+        return lanes, max(1, round(config.tokens_per_batch / mean_length / lanes))
+    batch_size = config.batch_size or DEFAULT_BATCH_SIZE
+    if batch_size % lanes:
+        raise UsageError(
+            f"--batch-size {batch_size} can't be cut into {lanes} equal microbatches "
+            f"({world_size} ranks x --gradient-accumulation {config.gradient_accumulation}).\n"
+            f"Give a multiple of {lanes}, for example {max(1, round(batch_size / lanes)) * lanes}."
+        )
+    return lanes, batch_size // lanes
+
+
+def plan_warmup(config: TrainConfig, steps: int) -> int:
+    """Steps of warm-up in a run of so many steps."""
+    if config.warmup_steps is None:
+        return min(LARGEST_DEFAULT_WARMUP, steps // 10)
+    return min(config.warmup_steps, steps)
+
+
+def describe_config(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as plain JSON values, for `config.json`."""
+    return config.model_dump(mode="json")

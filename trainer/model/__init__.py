@@ -1,0 +1,1 @@
+"""BERT for pretraining: configuration, modules, initialisation, and exchange with Hugging Face's weights."""

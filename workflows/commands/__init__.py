@@ -1,0 +1,1 @@
+"""The subcommands of `clozeline`, one a module, each under the name `command`."""

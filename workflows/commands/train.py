@@ -1,0 +1,77 @@
+"""`clozeline train`: train a BERT on one or more datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from workflows import options as shared
+from workflows.recipe import recipe_option
+from workflows.terminal import Terminal
+
+_OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "as_json", "debug"})
+
+
+@click.command(name="train", cls=shared.ClozelineCommand)
+@click.option("--data", multiple=True, metavar="DATASET", help="What `clozeline build` wrote. Repeats.")
+@click.option("--output", metavar="FOLDER", help="The run folder.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="tiny, mini, small, medium, base, large, or a JSON file of sizes.  [default: base]",
+)
+@click.option(
+    "--init", metavar="PATH", help="Begin with the weights of this run, checkpoint or Hugging Face folder."
+)
+@click.option("--resume", metavar="FOLDER", help="Go on with the run in this folder; its options are kept.")
+@click.option("--steps", type=int, help="Optimiser steps in all.")
+@click.option("--minutes", type=float, help="Rather than --steps: train for about so long.")
+@click.option("--batch-size", type=int, help="Examples in a step.  [default: 256]")
+@click.option("--tokens-per-batch", type=int, help="The same in tokens, instead of --batch-size.")
+@click.option("--gradient-accumulation", type=int, help="Microbatches a step on each rank.  [default: 1]")
+@click.option("--learning-rate", type=float, help="The peak.  [default: 0.0001]")
+@click.option("--warmup-steps", type=int, help="[default: a tenth of the steps, at most 10000]")
+@click.option("--weight-decay", type=float, help="Not for biases and layer norms.  [default: 0.01]")
+@click.option("--adam-beta2", type=float, help="Decay of AdamW's second moment.  [default: 0.999]")
+@click.option("--max-grad-norm", type=float, help="Clip the gradient's norm; 0 never does.  [default: 1.0]")
+@click.option("--dropout", type=float, help="Replaces the model's dropout probabilities.")
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), help="[default: auto]")
+@click.option("--compile/--no-compile", "compile_", default=None, help="Use torch.compile.  [default: no]")
+@click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.  [default: auto]")
+@shared.seed_option
+@click.option("--save-every", type=int, help="Steps between checkpoints.  [default: 1000]")
+@click.option("--keep-checkpoints", type=int, help="How many of the newest stay.  [default: 3]")
+@click.option("--log-every", type=int, help="Steps between lines of metrics.jsonl.  [default: 50]")
+@click.option("--evaluate-every", type=int, help="Steps between evaluations.  [default: never]")
+@click.option("--evaluation-examples", type=int, help="Held-out examples in one at most.  [default: all]")
+@recipe_option()
+@shared.overwrite_option
+def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -> None:
+    """Train a BERT on one or more datasets.
+
+    Killed at any moment, the same command or --resume goes on from the newest checkpoint and repeats the
+    uninterrupted run.
+    """
+    from workflows.summaries import command_line, train_lines
+    from workflows.training import resume_training, run_training, train_config
+
+    terminal = Terminal(as_json=as_json)
+    if resume is not None:
+        _refuse_options_of_a_new_run(click.get_current_context())
+        summary = resume_training(terminal, resume, values["data"] or None, values["device"])
+    else:
+        summary = run_training(terminal, train_config(values), overwrite=overwrite)
+    following = command_line("evaluate", "--data", summary["data"][0], "--checkpoint", summary["output"])
+    terminal.finish(summary, train_lines(summary), following)
+
+
+def _refuse_options_of_a_new_run(ctx: click.Context) -> None:
+    given = [
+        param.opts[0]
+        for param in ctx.command.params
+        if param.name not in _OPTIONS_WITH_RESUME
+        and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"--resume keeps the run's own options; leave out {', '.join(given)}.", ctx)

@@ -1,0 +1,124 @@
+"""Training and evaluation with their progress shown.
+
+In: options or a run folder. Out: plain dictionaries for a summary. torch is imported when a function here is
+called, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from schemas.manifests import Split
+from workflows.options import build_config
+from workflows.terminal import Terminal, WorkReporter
+
+if TYPE_CHECKING:
+    from trainer.config import TrainConfig
+    from trainer.loop import TrainSummary
+
+EVALUATION_BATCH_SIZE = 128
+
+
+def train_config(values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of `train`.
+
+    Raises:
+        UsageError: an option is missing or out of range.
+    """
+    from trainer.config import TrainConfig
+
+    ctx = click.get_current_context(silent=True)
+    for option in ("data", "output"):
+        if not values.get(option):
+            raise click.UsageError(
+                f"Missing option '--{option}'; give it, or --resume with a run folder.", ctx
+            )
+    if (values.get("steps") is None) == (values.get("minutes") is None):
+        raise click.UsageError("Give the length of the run by one of --steps and --minutes.", ctx)
+    if values.get("batch_size") is not None and values.get("tokens_per_batch") is not None:
+        raise click.UsageError("Give the size of a step by one of --batch-size and --tokens-per-batch.", ctx)
+    named = {**values, "compile": values.get("compile_")}
+    return build_config(
+        TrainConfig, {name: value for name, value in named.items() if name in TrainConfig.model_fields}
+    )
+
+
+def run_training(terminal: Terminal, config: TrainConfig, *, overwrite: bool = False) -> dict[str, Any]:
+    """Train, or go on with the same run where it stopped."""
+    from trainer.loop import train
+
+    with terminal.work("train", "steps") as progress:
+        summary = train(config, progress, _note_loss(progress), overwrite=overwrite)
+    return _as_result(summary)
+
+
+def resume_training(
+    terminal: Terminal, run_folder: str, data: tuple[str, ...] | None = None, device: str | None = None
+) -> dict[str, Any]:
+    """Go on with the run in a folder, whose data may have been moved since."""
+    from trainer.loop import resume
+
+    with terminal.work("train", "steps") as progress:
+        summary = resume(run_folder, progress, _note_loss(progress), data=data, device=device)
+    return _as_result(summary)
+
+
+def evaluate_checkpoint(
+    terminal: Terminal, data: str, checkpoint: str, split: Split, batch_size: int, device: str = "cpu"
+) -> dict[str, Any]:
+    """Measure a trained model on a split of a dataset.
+
+    Raises:
+        UsageError: no such dataset or checkpoint, no example in the split, or data of another tokenizer.
+    """
+    from schemas.errors import UsageError
+    from trainer.checkpoints import load_checkpoint
+    from trainer.data.dataset import open_dataset
+
+    dataset = open_dataset(data)
+    dataset.require_split(split)
+    loaded = load_checkpoint(checkpoint, device)
+    if loaded.tokenizer != dataset.manifest.tokenizer:
+        raise UsageError(
+            f"{data} was tokenized with another tokenizer ({dataset.manifest.tokenizer.sha256[:12]}…) "
+            f"than {loaded.path} was trained with ({loaded.tokenizer.sha256[:12]}…).\n"
+            f"Ingest the text again with --tokenizer {loaded.tokenizer_path}."
+        )
+    return {**evaluate_model(terminal, loaded.model, dataset, split, batch_size), "step": loaded.step}
+
+
+def evaluate_model(
+    terminal: Terminal, model: Any, dataset: Any, split: Split, batch_size: int = EVALUATION_BATCH_SIZE
+) -> dict[str, Any]:
+    """Measure a model, on the device it lies on, on every example of a split."""
+    from trainer.data.loader import iterate_once
+    from trainer.evaluation import evaluate
+
+    num_examples = sum(shard.num_examples for shard in dataset.require_split(split))
+    device = next(model.parameters()).device
+    with terminal.work("evaluate", "examples") as progress:
+
+        def batches() -> Any:
+            done = 0
+            for batch in iterate_once(dataset, split, batch_size):
+                yield batch.to(device)
+                done += batch.num_examples
+                progress(done, num_examples)
+
+        result = evaluate(model, batches())
+    return result.as_dict()
+
+
+def _note_loss(progress: WorkReporter) -> Callable[[dict[str, Any]], None]:
+    def note(metrics: dict[str, Any]) -> None:
+        if metrics.get("loss") is not None:
+            progress.note(f"loss {metrics['loss']:.3f}")
+
+    return note
+
+
+def _as_result(summary: TrainSummary) -> dict[str, Any]:
+    return {**summary.as_dict(), "already_done": summary.resumed_from_step == summary.steps}
