@@ -7,7 +7,6 @@ workers, wherever the corpus and its inputs lie, also when the job was interrupt
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +17,16 @@ import apache_beam as beam
 from pipelines import build_steps as steps
 from pipelines import storage
 from pipelines.launching import count_cores, run_pipeline
+from pipelines.pool_reader import read_corpus_manifest, read_corpus_tokenizer
 from pipelines.pools import PoolDescriptor, assign_pools, dump_plan, load_plan
 from pipelines.shard_record import DatasetDraft
-from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder, created_by, describe_difference
+from pipelines.work_folder import WorkFolder, created_by, describe_difference
 from schemas.configs import BuildConfig, Objective
-from schemas.errors import ClozelineError, CorruptDataError, UsageError
+from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import (
-    CORPUS_MANIFEST_NAME,
     DATASET_MANIFEST_NAME,
     SPLITS,
     TOKENIZER_NAME,
-    CorpusManifest,
     DatasetManifest,
     parse_manifest,
 )
@@ -96,8 +94,9 @@ def run_build(
     """
     if storage.join(corpus, "") == storage.join(output, ""):
         raise UsageError(f"--corpus and --output are both {output}\nChoose another folder for the dataset.")
+    storage.use_options(beam_args)
     corpus_manifest = read_corpus_manifest(corpus)
-    tokenizer_json = _read_tokenizer(corpus, corpus_manifest)
+    tokenizer_json = read_corpus_tokenizer(corpus, corpus_manifest)
     pools, warnings = assign_pools(corpus_manifest, config)
     draft = DatasetDraft(
         config=config,
@@ -115,27 +114,6 @@ def run_build(
             if manifest is None:
                 manifest = _build(job, pools, tokenizer_json, workers, beam_args, overwrite, progress)
     return BuildResult(manifest, (*warnings, *describe_oddities(manifest, pools)))
-
-
-def read_corpus_manifest(corpus: str) -> CorpusManifest:
-    """The manifest of a corpus.
-
-    Raises:
-        UsageError: there is none, or the corpus isn't finished.
-        CorruptDataError: there is one, but it doesn't hold together.
-    """
-    path = storage.join(corpus, CORPUS_MANIFEST_NAME)
-    if storage.exists(path):
-        return parse_manifest(CorpusManifest, storage.read_bytes(path), path)
-    if storage.is_folder(storage.join(corpus, WORK_FOLDER_NAME)):
-        raise UsageError(
-            f"the corpus at {corpus} isn't finished: it has no {CORPUS_MANIFEST_NAME} yet\n"
-            "Run the same `clozeline ingest` again: it goes on where it stopped."
-        )
-    raise UsageError(
-        f"there is no corpus at {corpus}: {CORPUS_MANIFEST_NAME} is missing\n"
-        "Make one by `clozeline ingest`, and give its --output as --corpus."
-    )
 
 
 def describe_oddities(manifest: DatasetManifest, pools: Sequence[PoolDescriptor]) -> Iterator[str]:
@@ -297,16 +275,3 @@ def _find_done(job: BuildJob) -> DatasetManifest | None:
 def _load_dataset_manifest(output: str) -> DatasetManifest | None:
     path = storage.join(output, DATASET_MANIFEST_NAME)
     return parse_manifest(DatasetManifest, storage.read_bytes(path), path) if storage.exists(path) else None
-
-
-def _read_tokenizer(corpus: str, manifest: CorpusManifest) -> bytes:
-    path = storage.join(corpus, TOKENIZER_NAME)
-    content = storage.read_bytes(path)
-    found = hashlib.sha256(content).hexdigest()
-    if found != manifest.tokenizer.sha256:
-        raise CorruptDataError(
-            f"{path} isn't the tokenizer of the corpus: its SHA-256 begins with {found[:12]}, "
-            f"but {CORPUS_MANIFEST_NAME} says {manifest.tokenizer.sha256[:12]}\n"
-            "Put the corpus's own tokenizer back, or make the corpus anew by `clozeline ingest`."
-        )
-    return content

@@ -10,73 +10,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
 
 from pipelines import ingest_steps as steps
 from pipelines import storage
+from pipelines.corpus_manifest import IngestJob, commit_corpus, load_corpus_manifest
 from pipelines.corpus_writer import REJECTS_FOLDER
+from pipelines.ingest_plan import IngestPlan, dump_plan, load_plan, plan_ingest
 from pipelines.launching import count_cores, run_pipeline
-from pipelines.reads import (
-    ReadDescriptor,
-    ReadPiece,
-    check_formats,
-    choose_read_bytes,
-    expand_inputs,
-    group_files,
-    split_into_reads,
-)
+from pipelines.reads import ReadDescriptor
 from pipelines.row_groups import choose_row_group_tokens
 from pipelines.tokenizer_files import load_tokenizer
 from pipelines.work_folder import WorkFolder, created_by, describe_difference
 from schemas.configs import IngestConfig
 from schemas.errors import ClozelineError, UsageError
-from schemas.manifests import (
-    CORPUS_MANIFEST_NAME,
-    SPLITS,
-    TOKENIZER_NAME,
-    CorpusFile,
-    CorpusManifest,
-    TokenizerRecord,
-    dump_manifest,
-    parse_manifest,
-)
+from schemas.manifests import CORPUS_MANIFEST_NAME, SPLITS, TOKENIZER_NAME, CorpusManifest
 
 _PLAN_NAME = "reads.jsonl"
 _OWNED_NAMES = (CORPUS_MANIFEST_NAME, TOKENIZER_NAME, *SPLITS, REJECTS_FOLDER)
-_PLANNING_THREADS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestPlan:
-    """What is to be done, known before any worker starts.
-
-    Attributes:
-        reads: the pieces of work, largest first.
-        num_input_files: files that the inputs name.
-        num_input_bytes: their stored bytes.
-    """
-
-    reads: tuple[ReadDescriptor, ...]
-    num_input_files: int
-    num_input_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestJob:
-    """Everything that the steps of the pipeline need to know."""
-
-    config: IngestConfig
-    tokenizer: TokenizerRecord
-    num_reads: int
-    num_input_files: int
-    num_input_bytes: int
-    created_by: str
-    work: WorkFolder
 
 
 def run_ingest(
@@ -107,8 +61,11 @@ def run_ingest(
         UsageError: the inputs, the tokenizer or the output don't do; nothing was written.
         ClozelineError: the work failed; what was finished is kept for the next run.
     """
+    storage.use_options(beam_args)
     _, record, tokenizer_json = load_tokenizer(tokenizer)
     plan = plan_ingest(config)
+    if not plan.reads:
+        raise _explain_nothing(plan)
     work = WorkFolder(output)
     job = IngestJob(
         config=config,
@@ -141,54 +98,6 @@ def run_ingest(
             raise _explain_empty(job, plan)
         work.remove()
     return manifest
-
-
-def plan_ingest(config: IngestConfig) -> IngestPlan:
-    """List the inputs and cut them into reads.
-
-    Raises:
-        UsageError: an input is missing, a folder, or of an unknown format.
-        ClozelineError: a Parquet file can't be opened.
-    """
-    files = expand_inputs(config.inputs)
-    check_formats(files, config)
-    read_bytes = choose_read_bytes(files)
-    # Cutting a Parquet file means reading its footer: the only slow thing here, and all of it waiting.
-    with ThreadPoolExecutor(_PLANNING_THREADS) as executor:
-        groups = executor.map(
-            lambda group: split_into_reads(group, config, read_bytes), group_files(files, read_bytes)
-        )
-        reads = [read for group in groups for read in group]
-    return IngestPlan(
-        reads=tuple(sorted(reads, key=lambda read: (-read.size_bytes, read.name))),
-        num_input_files=len(files),
-        num_input_bytes=sum(file.size_bytes for file in files),
-    )
-
-
-def dump_plan(reads: Iterable[ReadDescriptor]) -> bytes:
-    """One JSON object a line for each read."""
-    return b"".join(json.dumps(asdict(read), sort_keys=True).encode() + b"\n" for read in reads)
-
-
-def load_plan(path: str) -> Iterator[ReadDescriptor]:
-    """The reads that `dump_plan` wrote, in their order."""
-    for line in storage.read_bytes(path).splitlines():
-        fields = json.loads(line)
-        pieces = tuple(ReadPiece(**piece) for piece in fields.pop("pieces"))
-        yield ReadDescriptor(pieces=pieces, **fields)
-
-
-def load_corpus_manifest(corpus: str) -> CorpusManifest | None:
-    """The manifest of a corpus, None where there is none.
-
-    Raises:
-        CorruptDataError: there is one, but it doesn't hold together.
-    """
-    path = storage.join(corpus, CORPUS_MANIFEST_NAME)
-    if not storage.exists(path):
-        return None
-    return parse_manifest(CorpusManifest, storage.read_bytes(path), path)
 
 
 class Ingest(beam.PTransform):
@@ -288,50 +197,6 @@ class WriteManifest(beam.PTransform):
         )
 
 
-def commit_corpus(records: list[steps.Record], job: IngestJob) -> bool:
-    """Write the manifest; False, and nothing written, where no document was kept.
-
-    Raises:
-        RuntimeError: the records aren't those of all reads, each once.
-    """
-    names = {record["read"] for record in records}
-    if len(names) != job.num_reads or len(records) != job.num_reads:
-        raise RuntimeError(f"{len(records)} records of {len(names)} reads came from {job.num_reads} reads")
-    manifest = make_manifest(records, job)
-    if not manifest.num_documents:
-        return False
-    job.work.commit(CORPUS_MANIFEST_NAME, dump_manifest(manifest))
-    return True
-
-
-def make_manifest(records: Iterable[steps.Record], job: IngestJob) -> CorpusManifest:
-    """The manifest of what the records tell; their order doesn't matter."""
-    rejected: Counter[str] = Counter()
-    files: list[CorpusFile] = []
-    num_text_bytes = 0
-    for record in records:
-        rejected.update(record["rejected"])
-        files += [CorpusFile.model_validate(file) for file in record["files"]]
-        num_text_bytes += record["num_text_bytes"]
-    groups = [group for file in files for group in file.row_groups]
-    num_documents = sum(group.num_documents for group in groups)
-    return CorpusManifest(
-        created_by=job.created_by,
-        config=job.config,
-        tokenizer=job.tokenizer,
-        num_input_files=job.num_input_files,
-        num_input_bytes=job.num_input_bytes,
-        num_documents_read=num_documents + rejected.total(),
-        num_documents=num_documents,
-        num_rejected=rejected.total(),
-        rejected=dict(sorted(rejected.items())),
-        num_sentences=sum(group.num_sentences for group in groups),
-        num_tokens=sum(group.num_tokens for group in groups),
-        num_text_bytes=num_text_bytes,
-        files=tuple(sorted(files, key=lambda file: file.name)),
-    )
-
-
 def _pin(job: IngestJob, plan: IngestPlan) -> dict[str, Any]:
     return {
         "config": job.config.model_dump(mode="json"),
@@ -371,13 +236,17 @@ def _explain_empty(job: IngestJob, plan: IngestPlan) -> ClozelineError:
         storage.delete(storage.join(job.work.output, name))
     job.work.remove()
     if not rejected:
-        return ClozelineError(
-            f"no document in the input: {job.num_input_files} files, {job.num_input_bytes} bytes in all\n"
-            "Check --input and --format."
-        )
+        return _explain_nothing(plan)
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(rejected.items()))
     return ClozelineError(
         f"none of the {rejected.total()} documents read could be kept: {counts}\nThe first: {example}"
+    )
+
+
+def _explain_nothing(plan: IngestPlan) -> ClozelineError:
+    return ClozelineError(
+        f"no document in the input: {plan.num_input_files} files, {plan.num_input_bytes} bytes in all\n"
+        "Check --input and --format."
     )
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import TaggedOutput
 
 from pipelines import storage
+from pipelines.corpus_manifest import Record
 from pipelines.corpus_writer import CorpusWriter
 from pipelines.readers import read_documents
 from pipelines.reads import ReadDescriptor
@@ -34,8 +35,6 @@ from schemas.manifests import TokenizerRecord
 
 FINISHED = "finished"
 UNFINISHED = "unfinished"
-
-Record = dict[str, Any]
 
 
 class FindFinishedFn(beam.DoFn):

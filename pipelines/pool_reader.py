@@ -1,25 +1,71 @@
-"""Read the row groups of a pool from the files of a corpus.
+"""Read a corpus: its manifest, its tokenizer, and the row groups of a pool.
 
-In: a corpus folder and the descriptor of a pool. Out: `PoolTokens`. Deterministic: documents come in the
-order of the descriptor. Every row group is checked against its digest, so a corpus that was changed or cut
-short is found out here and never trained on.
+In: a corpus folder and the descriptor of a pool. Out: the manifest, `PoolTokens`. Deterministic: documents
+come in the order of the descriptor. Every row group is checked against its digest, so a corpus that was
+changed or cut short is found out here and never trained on.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import storage
+from pipelines.corpus_manifest import load_corpus_manifest
 from pipelines.pool_tokens import PoolTokens
 from pipelines.pools import PoolDescriptor, PoolRowGroup
 from pipelines.row_groups import digest_row_group
+from pipelines.work_folder import WORK_FOLDER_NAME
 from schemas.documents import token_id_type
-from schemas.errors import CorruptDataError
+from schemas.errors import CorruptDataError, UsageError
+from schemas.manifests import CORPUS_MANIFEST_NAME, TOKENIZER_NAME, CorpusManifest
 
 _COLUMNS = ["token_ids", "sentence_lengths"]
+
+
+def read_corpus_manifest(corpus: str) -> CorpusManifest:
+    """The manifest of a corpus.
+
+    Raises:
+        UsageError: there is none, or the corpus isn't finished.
+        CorruptDataError: there is one, but it doesn't hold together.
+    """
+    manifest = load_corpus_manifest(corpus)
+    if manifest is not None:
+        return manifest
+    if storage.is_folder(storage.join(corpus, WORK_FOLDER_NAME)):
+        raise UsageError(
+            f"the corpus at {corpus} isn't finished: it has no {CORPUS_MANIFEST_NAME} yet\n"
+            "Run the same `clozeline ingest` again: it goes on where it stopped."
+        )
+    raise UsageError(
+        f"there is no corpus at {corpus}: {CORPUS_MANIFEST_NAME} is missing\n"
+        "Make one by `clozeline ingest`, and give its --output as --corpus."
+    )
+
+
+def read_corpus_tokenizer(corpus: str, manifest: CorpusManifest) -> bytes:
+    """The bytes of the `tokenizer.json` that a corpus was made with.
+
+    Raises:
+        CorruptDataError: the file is another tokenizer.
+        ClozelineError: it can't be read.
+    """
+    path = storage.join(corpus, TOKENIZER_NAME)
+    content = storage.read_bytes(path)
+    found = hashlib.sha256(content).hexdigest()
+    if found != manifest.tokenizer.sha256:
+        raise CorruptDataError(
+            f"{path} isn't the tokenizer of the corpus: its SHA-256 begins with {found[:12]}, "
+            f"but {CORPUS_MANIFEST_NAME} says {manifest.tokenizer.sha256[:12]}\n"
+            "Put the corpus's own tokenizer back, or make the corpus anew by `clozeline ingest`."
+        )
+    return content
 
 
 def read_pool(corpus: str, pool: PoolDescriptor, vocab_size: int) -> PoolTokens:
@@ -39,28 +85,34 @@ def read_pool(corpus: str, pool: PoolDescriptor, vocab_size: int) -> PoolTokens:
     for file_name, groups in groupby(by_file, key=lambda group: group.file_name):
         path = storage.join(corpus, *file_name.split("/"))
         with storage.open_read(path) as stream:
-            for group in groups:
-                tables[group] = _read_row_group(stream, path, group)
+            tables.update(_read_row_groups(stream, path, list(groups)))
     id_type = pa.list_(pa.field("item", token_id_type(vocab_size), nullable=False))
     ordered = [tables.pop(group) for group in pool.row_groups]
     return PoolTokens.from_tables([_cast_ids(table, id_type) for table in ordered])
 
 
-def _read_row_group(stream: object, path: str, group: PoolRowGroup) -> pa.Table:
+def _read_row_groups(
+    stream: BinaryIO, path: str, groups: Sequence[PoolRowGroup]
+) -> Iterator[tuple[PoolRowGroup, pa.Table]]:
     try:
-        # A pool is the work of one core; the others have pools of their own.
-        table = pq.ParquetFile(stream).read_row_group(group.index, columns=_COLUMNS, use_threads=False)
+        parquet = pq.ParquetFile(stream)
+        for group in groups:
+            # A pool is the work of one core; the others have pools of their own.
+            table = parquet.read_row_group(group.index, columns=_COLUMNS, use_threads=False)
+            _check_digest(table, path, group)
+            yield group, table
     except (pa.ArrowException, OSError, IndexError, KeyError, ValueError) as error:
-        raise CorruptDataError(
-            f"{path} can't be read: {str(error).splitlines()[0]}\n{_remedy(group)}"
-        ) from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CorruptDataError(f"{path} can't be read: {reason}\n{_remedy(groups[0])}") from error
+
+
+def _check_digest(table: pa.Table, path: str, group: PoolRowGroup) -> None:
     found = digest_row_group(table) if table.column_names == _COLUMNS else "without its columns"
     if found != group.digest:
         raise CorruptDataError(
             f"{path}: row group {group.index} has digest {found}, but corpus.json says {group.digest}\n"
             f"{_remedy(group)}"
         )
-    return table
 
 
 def _remedy(group: PoolRowGroup) -> str:

@@ -94,7 +94,7 @@ def run_vocab(
         UsageError: an input is missing or of an unknown format, or the output holds another vocabulary.
         ClozelineError: no document has a word, or reading or writing failed.
     """
-    config = config.model_copy(update={"inputs": tuple(sorted(set(config.inputs)))})
+    storage.use_options(beam_args)
     num_reserved = len(SPECIAL_TOKENS) + config.num_unused
     if num_reserved >= config.vocab_size:
         raise UsageError(

@@ -21,13 +21,13 @@ import hashlib
 import io
 import json
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, BinaryIO
 
 from pipelines import storage
+from pipelines.output_lock import hold_lock
 from schemas.errors import ClozelineError, UsageError
 
 WORK_FOLDER_NAME = "_work"
@@ -115,7 +115,7 @@ class WorkFolder:
         if not storage.is_local(self.path):
             yield
             return
-        with _locked(storage.join(self.path, _LOCK_NAME), self.output):
+        with hold_lock(storage.join(self.path, _LOCK_NAME), self.output):
             try:
                 yield
             finally:
@@ -335,43 +335,3 @@ def _parse_json(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         return None
-
-
-@contextlib.contextmanager
-def _locked(path: str, output: str) -> Iterator[None]:
-    import fcntl
-
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # the process that held it has just removed the folder
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            continue
-        except OSError as error:
-            raise ClozelineError(f"can't write {path}: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(descriptor)
-            raise ClozelineError(
-                f"{output} is being written by {holder}\nWait for it or end it; two can't write one output."
-            ) from None
-        except OSError:  # a file system without locks: better to work than not
-            break
-        if _is_same_file(descriptor, path):
-            break
-        os.close(descriptor)
-    try:
-        with contextlib.suppress(OSError):  # the words are a courtesy; a full disk is found out later
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_same_file(descriptor: int, path: str) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from schemas.examples import MAX_SEQ_LENGTH_LIMIT
 
@@ -25,11 +25,17 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Inputs = Annotated[
+    tuple[str, ...], Field(min_length=1), AfterValidator(lambda paths: tuple(sorted(set(paths))))
+]
+"""Paths or globs, sorted and each once: their order on the command line must not matter."""
+
+
 class IngestConfig(FrozenModel):
     """How documents are read, split into sentences and dealt to train and validation.
 
     Attributes:
-        inputs: paths or globs, sorted; their order on the command line must not matter.
+        inputs: what to read.
         format: `auto` goes by the file name; `text` is a document a file, `text-lines` a document a line,
             `text-sentences` a sentence a line with blank lines between documents.
         text_field: column or key that holds the text (JSONL, Parquet).
@@ -40,7 +46,7 @@ class IngestConfig(FrozenModel):
         max_document_bytes: a longer document is rejected under `too_long`.
     """
 
-    inputs: tuple[str, ...] = Field(min_length=1)
+    inputs: Inputs
     format: InputFormat = "auto"
     text_field: str = "text"
     id_field: str = "id"
@@ -48,13 +54,6 @@ class IngestConfig(FrozenModel):
     language: str = "en"
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
     max_document_bytes: Annotated[int, Field(ge=1)] = 100_000_000
-
-    @model_validator(mode="before")
-    @classmethod
-    def _sort_inputs(cls, values: object) -> object:
-        if isinstance(values, dict) and isinstance(values.get("inputs"), (list, tuple)):
-            return {**values, "inputs": tuple(sorted(set(values["inputs"])))}
-        return values
 
 
 class VocabConfig(FrozenModel):
@@ -70,7 +69,7 @@ class VocabConfig(FrozenModel):
         seed: decides which documents are sampled.
     """
 
-    inputs: tuple[str, ...] = Field(min_length=1)
+    inputs: Inputs
     format: InputFormat = "auto"
     text_field: str = "text"
     vocab_size: Annotated[int, Field(ge=16, le=1 << 24)] = 30_522

@@ -62,7 +62,7 @@ class TokenizerRecord(FrozenModel):
 
 
 class RowGroup(FrozenModel):
-    """A row group of a corpus file. `digest` is a hash of its tokens and sentence lengths alone."""
+    """A row group of a corpus file. `digest` is a hash of its tokens and their division alone."""
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     num_documents: Count

@@ -8,7 +8,7 @@ a run that was given minutes are measured, once, and then pinned with the rest.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -158,8 +158,3 @@ def plan_warmup(config: TrainConfig, steps: int) -> int:
     if config.warmup_steps is None:
         return min(LARGEST_DEFAULT_WARMUP, steps // 10)
     return min(config.warmup_steps, steps)
-
-
-def describe_config(config: TrainConfig) -> dict[str, Any]:
-    """The configuration as plain JSON values, for `config.json`."""
-    return config.model_dump(mode="json")

@@ -19,8 +19,8 @@ from pipelines.readers.lines import BYTE_ORDER_MARK, LineBlock, LongLine, read_l
 from pipelines.readers.pieces import ReadPiece
 from pipelines.readers.streams import open_plain, read_fully
 
-_BLANK_LINES_AT_START = re.compile(rb"(?:[ \t\r\f\v]*\n)+")
-_LINE_END_AND_BLANK_LINES = re.compile(rb"\n(?:[ \t\r\f\v]*\n)+")
+_BLANK_LINES_AT_START = re.compile(rb"(?:[ \t\r\f\v]*+\n)++")
+_LINE_END_AND_BLANK_LINES = re.compile(rb"\n(?:[ \t\r\f\v]*+\n)++")
 
 
 def read_text(piece: ReadPiece, max_document_bytes: int) -> Iterator[DocumentBatch]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from pipelines.build import run_build
 from pipelines.tokenizer_files import bert_tokenizer
 from schemas.configs import BuildConfig
-from tests.conftest import build_tiny_tokenizer
 from tests.pipelines.corpora import make_documents, write_corpus
 
 SHARDS_PATH = Path(__file__).with_name("shards.json")
@@ -34,8 +33,10 @@ def build_golden_dataset(name: str, folder: Path) -> dict[str, str]:
         tokenizer = bert_tokenizer({token: index for index, token in enumerate(tokens)})
         ids = range(60_000, 70_000)
     else:
-        tokenizer = build_tiny_tokenizer()
-        ids = range(10, 180)
+        tokens = ["[PAD]", *(f"[unused{index}]" for index in range(5)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        tokens += [f"##{index}" if index % 4 == 0 else f"w{index}" for index in range(200)]
+        tokenizer = bert_tokenizer({token: index for index, token in enumerate(tokens)})
+        ids = range(10, 210)
     groups = [make_documents(25, ids=ids, name=f"golden {index}") for index in range(3)]
     files = {"train/a.parquet": groups[:2], "validation/a.parquet": groups[2:]}
     write_corpus(folder / "corpus", tokenizer, files)

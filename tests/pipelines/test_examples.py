@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
@@ -76,6 +76,7 @@ DOCUMENTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     documents=DOCUMENTS,
     objective=st.sampled_from(["next-sentence", "sentence-order", "mlm"]),

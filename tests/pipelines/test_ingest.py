@@ -14,16 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from pipelines import ingest, splits
-from pipelines.ingest import (
-    Ingest,
-    IngestJob,
-    dump_plan,
-    load_corpus_manifest,
-    load_plan,
-    plan_ingest,
-    run_ingest,
-)
+from pipelines import ingest, ingest_plan, splits
+from pipelines.corpus_manifest import IngestJob, load_corpus_manifest
+from pipelines.ingest import Ingest, run_ingest
+from pipelines.ingest_plan import dump_plan, load_plan, plan_ingest
 from pipelines.row_groups import digest_row_group
 from pipelines.table_batch import TableBatchCoder
 from pipelines.work_folder import WorkFolder
@@ -53,7 +47,7 @@ READ_BYTES = 4_000
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small inputs into several reads and row groups, as large ones are."""
-    monkeypatch.setattr(ingest, "choose_read_bytes", lambda _: READ_BYTES)
+    monkeypatch.setattr(ingest_plan, "choose_read_bytes", lambda _: READ_BYTES)
     monkeypatch.setattr(ingest, "choose_row_group_tokens", lambda _: 150)
 
 
@@ -284,6 +278,13 @@ def test_a_corpus_without_documents_is_an_error_that_says_why(
     with pytest.raises(ClozelineError, match=message) as caught:
         run([str(tmp_path / "in.jsonl")], tiny_tokenizer_path, tmp_path / "out")
     assert len(str(caught.value).splitlines()) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_parquet_file_without_rows_has_no_document(tmp_path: Path, tiny_tokenizer_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "in.parquet")
+    with pytest.raises(ClozelineError, match="no document in the input: 1 files"):
+        run([str(tmp_path / "in.parquet")], tiny_tokenizer_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import ingest
+from pipelines import ingest_plan
 from pipelines.ingest import run_ingest
 from pipelines.work_folder import WorkFolder
 from schemas.configs import IngestConfig
@@ -31,11 +31,11 @@ OUTPUT = "out"
 PROGRAM = """
     import os, resource, signal, sys
     from pathlib import Path
-    from pipelines import ingest, storage, work_folder
+    from pipelines import ingest, ingest_plan, work_folder
     from schemas.configs import IngestConfig
     from schemas.errors import ClozelineError
 
-    ingest.choose_read_bytes = lambda files: sum(file.size_bytes for file in files) // 6 + 1
+    ingest_plan.choose_read_bytes = lambda files: sum(file.size_bytes for file in files) // 6 + 1
     tokenizer, harm, signal_name = sys.argv[1:]
 
     def harm_self():
@@ -107,7 +107,7 @@ def folder(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def cut_into_six(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        ingest, "choose_read_bytes", lambda files: sum(f.size_bytes for f in files) // NUM_READS + 1
+        ingest_plan, "choose_read_bytes", lambda files: sum(f.size_bytes for f in files) // NUM_READS + 1
     )
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -191,6 +191,7 @@ EXAMPLES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     segments=EXAMPLES,
     seed=st.integers(0, 1000),
@@ -233,6 +234,7 @@ def test_originals_put_back_give_the_unmasked_tokens(
     assert whole_words or np.array_equal(numbers, budgets)
 
 
+@settings(deadline=None)
 @given(segments=EXAMPLES, seed=st.integers(0, 1000))
 def test_words_are_chosen_whole(segments: list[list[list[int]]], seed: int) -> None:
     examples = make_examples(segments)
@@ -300,6 +302,7 @@ def test_number_of_predictions(num_maskable: int, expected: int) -> None:
     assert expected == min(20, max(1, round(num_maskable * 0.15)))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(0, 99))
 def test_orders_are_permutations(counts: list[int], seed: int) -> None:
     orders = draw_orders(np.array(counts, np.int64), RandomStream(seed, "masks", "x"))

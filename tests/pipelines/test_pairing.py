@@ -105,7 +105,7 @@ def test_pairs_are_those_of_the_published_algorithm(seed: int) -> None:
             assert found_b[0] in b
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     documents=DOCUMENTS,
     seed=st.integers(0, 1000),
@@ -230,7 +230,7 @@ def test_a_sentence_longer_than_an_example_is_cut() -> None:
     assert (pairs.b_end - pairs.b_start).min() >= 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(documents=DOCUMENTS, seed=st.integers(0, 1000), max_seq_length=st.integers(8, 40))
 def test_sentence_order_pairs_neighbours(documents: list[Document], seed: int, max_seq_length: int) -> None:
     pool, pairs = sample(documents, seed, objective="sentence-order", max_seq_length=max_seq_length)
@@ -253,6 +253,7 @@ def test_half_of_the_sentence_order_pairs_are_swapped() -> None:
     assert abs(pairs.labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(pairs))
 
 
+@settings(deadline=None)
 @given(
     documents=DOCUMENTS,
     seed=st.integers(0, 1000),

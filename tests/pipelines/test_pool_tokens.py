@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import pool_tokens
@@ -27,6 +27,7 @@ def test_joins_tables_in_their_order() -> None:
     assert pool.num_documents == 4
 
 
+@settings(deadline=None)
 @given(DOCUMENTS)
 def test_flat_tables_give_the_pool_back(documents: list[list[list[int]]]) -> None:
     pool = make_pool(documents)
@@ -39,6 +40,7 @@ def test_flat_tables_give_the_pool_back(documents: list[list[list[int]]]) -> Non
     assert np.shares_memory(again.token_ids, pool.token_ids)
 
 
+@settings(deadline=None)
 @given(DOCUMENTS)
 def test_hashes_agree_exactly_where_the_tokens_do(documents: list[list[list[int]]]) -> None:
     pool = make_pool(documents)

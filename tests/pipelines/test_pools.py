@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.pools import (
@@ -104,6 +104,7 @@ def test_every_row_group_has_one_pool_of_its_split() -> None:
     assert {pool.num_documents for pool in train} == {20, 30}
 
 
+@settings(deadline=None)
 @given(order=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))
 def test_pools_depend_on_neither_the_names_nor_the_number_of_files(order: list[int], cuts: list[int]) -> None:
     groups = even_groups(12)
@@ -128,6 +129,7 @@ def test_another_seed_deals_otherwise() -> None:
     assert digests_of(first) != digests_of(second)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 3_000_000), min_size=2, max_size=60))
 def test_pools_are_balanced(sizes: list[int]) -> None:
     groups = [(digest(number), 2, size) for number, size in enumerate(sizes)]
@@ -140,6 +142,7 @@ def test_pools_are_balanced(sizes: list[int]) -> None:
     assert len(pools) == min(choose_num_pools(sum(sizes)), len(sizes))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40_000_000), min_size=2, max_size=40))
 def test_every_pool_has_two_documents_where_each_row_group_has_one(sizes: list[int]) -> None:
     groups = [(digest(number), 1, size) for number, size in enumerate(sizes)]

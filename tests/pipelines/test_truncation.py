@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.truncation import draw_binomials, truncate_segments
@@ -20,6 +20,7 @@ def cut_token_by_token(a_length: int, b_length: int, max_tokens: int) -> tuple[i
     return a_length, b_length
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(2, 200))
 def test_lengths_are_those_of_the_token_by_token_loop(
     lengths: list[tuple[int, int]], max_tokens: int
@@ -42,6 +43,7 @@ def test_lengths_are_those_of_the_token_by_token_loop(
     assert min(min(pair) for pair in expected) >= 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=30), st.integers(0, 99))
 def test_binomials_count_the_bits_of_the_draws(num_trials: list[int], seed: int) -> None:
     drawn = draw_binomials(np.array(num_trials, np.int64), RandomStream(seed, "pairs", "x"))

@@ -50,9 +50,9 @@ def test_a_run_of_minutes_settles_its_steps_once(
             **length,  # type: ignore[arg-type]
         )
 
-    summary = train(config("measured", minutes=0.01))
+    summary = train(config("measured", minutes=0.004))
     assert summary.steps >= 1
-    assert resume(summary.output).steps == train(config("measured", minutes=0.01)).steps == summary.steps
+    assert resume(summary.output).steps == train(config("measured", minutes=0.004)).steps == summary.steps
     # The measuring itself leaves no trace: the run is that of the same number of steps given by hand.
     given = train(config("given", steps=summary.steps))
     assert (given.loss, given.last_evaluation) == (summary.loss, summary.last_evaluation)

@@ -17,7 +17,11 @@ from click.testing import CliRunner, Result
 from workflows.cli import main
 
 TEXTS = [
-    [f"the {animal} number {n} sat on the {place}.", f"it {verb} softly.", f"then the {animal} went home {n} times."]
+    [
+        f"the {animal} number {n} sat on the {place}.",
+        f"it {verb} softly.",
+        f"then the {animal} went home {n} times.",
+    ]
     for n, (animal, place, verb) in enumerate(
         (animal, place, verb)
         for animal in ("cat", "dog", "bird", "horse")

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -61,6 +62,15 @@ def test_an_unknown_command_is_a_usage_error_of_two_lines() -> None:
     assert result.stdout == ""
     assert result.stderr.splitlines()[0].startswith("error: No such command 'ingset'.")
     assert len(result.stderr.splitlines()) <= 2
+
+
+def test_threads_of_torch_wait_without_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    CliRunner().invoke(main, ["--help"])
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    CliRunner().invoke(main, ["--help"])
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 def test_version() -> None:

@@ -12,7 +12,7 @@ from workflows.inspecting import MaskedToken, ReadableExample, describe_example,
 WORKED = ReadableExample(
     shard="train-00000-of-00001.tar",
     number=4,
-    tokens="[CLS] the [MASK] sat on the mat [SEP] it purred softly [SEP]".split(),
+    tokens=["[CLS]", "the", "[MASK]", "sat", "on", "the", "mat", "[SEP]", "it", "purred", "softly", "[SEP]"],
     segment_a_length=8,
     masked=[MaskedToken(2, "[MASK]", "cat"), MaskedToken(9, "purred", "purred")],
     label="IsNext",
@@ -34,8 +34,13 @@ def test_the_worked_example() -> None:
 
 
 def test_a_random_replacement_and_one_segment() -> None:
-    example = ReadableExample("s.tar", 0, ["[CLS]", "the", "dog", "[SEP]"], 4, [MaskedToken(2, "dog", "cat")], None)
-    assert _plain(describe_example(example)) == ["s.tar example 0  4 tokens, 1 chosen", "  A  the {dog <- cat}"]
+    example = ReadableExample(
+        "s.tar", 0, ["[CLS]", "the", "dog", "[SEP]"], 4, [MaskedToken(2, "dog", "cat")], None
+    )
+    assert _plain(describe_example(example)) == [
+        "s.tar example 0  4 tokens, 1 chosen",
+        "  A  the {dog <- cat}",
+    ]
 
 
 def test_colours_on_a_terminal_only() -> None:

@@ -60,7 +60,9 @@ def test_next_sentence_balance(given: str | None, expected: bool) -> None:
 
 
 def test_a_value_out_of_range_names_the_option() -> None:
-    with pytest.raises(UsageError, match=r"^--max-seq-length 4: Input should be greater than or equal to 8\.$"):
+    with pytest.raises(
+        UsageError, match=r"^--max-seq-length 4: Input should be greater than or equal to 8\.$"
+    ):
         build_config(BuildConfig, {"max_seq_length": 4})
 
 

@@ -62,7 +62,11 @@ def test_phase_2_takes_what_phase_1_made() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param("max-seq-lenght: 128", "no command has an option 'max-seq-lenght'.\nDid you mean max-seq-length?", id="typo"),
+        pytest.param(
+            "max-seq-lenght: 128",
+            "no command has an option 'max-seq-lenght'.\nDid you mean max-seq-length?",
+            id="typo",
+        ),
         pytest.param("max-seq-length: long", "max-seq-length: 'long' is not a valid integer", id="kind"),
         pytest.param("max-seq-length: [1, 2]", "expected one value", id="list"),
         pytest.param("input: {a: b}", "expected a list", id="mapping"),

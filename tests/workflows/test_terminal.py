@@ -9,7 +9,14 @@ from workflows.terminal import Terminal, format_count, format_seconds, format_sh
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (12.4, "12 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")],
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (12.4, "12 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+    ],
 )
 def test_format_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

@@ -63,12 +63,18 @@ def test_the_worked_example_breaks_no_rule() -> None:
         pytest.param(_with("input_ids", 15, CLS), "it has another [CLS] than the first", id="cls-inside"),
         pytest.param(_with("input_ids", 15, SEP), "it has a [SEP] within a segment", id="sep-inside"),
         pytest.param(_with("input_ids", 15, PAD), "it has padding", id="padding"),
-        pytest.param(_with("input_ids", 15, MASK), "it has a [MASK] where nothing was chosen", id="extra-mask"),
-        pytest.param(_with("masked_lm_positions", 2, 0), "[CLS] or the last [SEP] was chosen", id="cls-chosen"),
+        pytest.param(
+            _with("input_ids", 15, MASK), "it has a [MASK] where nothing was chosen", id="extra-mask"
+        ),
+        pytest.param(
+            _with("masked_lm_positions", 2, 0), "[CLS] or the last [SEP] was chosen", id="cls-chosen"
+        ),
         pytest.param(
             _with("masked_lm_positions", 3, 7), "the [SEP] after segment A was chosen", id="sep-chosen"
         ),
-        pytest.param(_with("masked_lm_ids", 3, SEP), "a special token is to be predicted", id="special-label"),
+        pytest.param(
+            _with("masked_lm_ids", 3, SEP), "a special token is to be predicted", id="special-label"
+        ),
         pytest.param(
             _with("input_ids", 21, CLS), "a special token other than [MASK] was put in", id="special-put-in"
         ),
@@ -79,7 +85,9 @@ def test_each_rule_is_found_with_its_example(examples: ExampleArrays, rule: str)
 
 
 def test_another_number_of_chosen_tokens() -> None:
-    config = BuildConfig(max_seq_length=16, masked_lm_prob=0.5)  # 5 of 9 maskable tokens, round half to even: 4
+    config = BuildConfig(
+        max_seq_length=16, masked_lm_prob=0.5
+    )  # 5 of 9 maskable tokens, round half to even: 4
     rule = "another number of tokens was chosen than the configuration says"
     assert list(find_broken_rules(_worked_examples(), config, TOKENIZER)) == [(rule, 0)]
     whole_words = BuildConfig(max_seq_length=16, masked_lm_prob=0.5, whole_word_mask=True)
@@ -87,7 +95,9 @@ def test_another_number_of_chosen_tokens() -> None:
 
 
 def test_one_segment_without_a_label() -> None:
-    rules = [rule for rule, _ in find_broken_rules(_worked_examples(), BuildConfig(objective="mlm"), TOKENIZER)]
+    rules = [
+        rule for rule, _ in find_broken_rules(_worked_examples(), BuildConfig(objective="mlm"), TOKENIZER)
+    ]
     assert "it has a second segment, which --objective mlm doesn't make" in rules
     assert "it has a label, which --objective mlm doesn't make" in rules
 
@@ -158,7 +168,9 @@ def _keep_more(manifest: dict[str, Any]) -> None:
         pytest.param(_edit_manifest(_keep_more), "stand as they stood", id="masking-of-the-manifest"),
     ],
 )
-def test_a_fault_is_named_and_the_exit_code_is_1(copied: Path, spoil: Callable[[Path], None], found: str) -> None:
+def test_a_fault_is_named_and_the_exit_code_is_1(
+    copied: Path, spoil: Callable[[Path], None], found: str
+) -> None:
     spoil(copied)
     result = CliRunner().invoke(main, ["verify", str(copied), "--json"])
     assert result.exit_code == 1

@@ -51,6 +51,7 @@ def config_for(tokenizer: Tokenizer) -> ModelConfig:
     )
 
 
+@torch.no_grad()
 def test_worked_example_equals_cross_entropies_by_hand(
     worked_example: Any, tiny_tokenizer: Tokenizer, randomise: Callable[..., None]
 ) -> None:
@@ -67,6 +68,7 @@ def test_worked_example_equals_cross_entropies_by_hand(
     assert float(output.mean_loss()) == pytest.approx((at_cat + at_purred) / 2 + is_next, abs=1e-5)
 
 
+@torch.no_grad()
 def test_worked_example_with_logits_set_by_hand(worked_example: Any, tiny_tokenizer: Tokenizer) -> None:
     """All weights are 0, so that the logits are the biases.
 
@@ -101,6 +103,7 @@ def test_padding_changes_nothing(
     torch.testing.assert_close(wide.next_sentence_logits, narrow.next_sentence_logits, atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
 def test_ignored_slots_and_null_labels_count_for_nothing(
     small_config: ModelConfig, make_batch: Callable[..., Any], batch_class: Callable[..., Any]
 ) -> None:
