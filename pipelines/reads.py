@@ -2,9 +2,9 @@
 
 In: paths and globs. Out: `ReadDescriptor`s of about equal size, each read by one worker into one corpus file.
 Large plain files are cut into byte ranges, Parquet files by row groups; a compressed file is read whole, and
-many small files share one read, so that a million files don't become a million reads. Deterministic: the
-reads and their names follow from the listing of the inputs and the configuration, never from the number of
-workers or the order in which inputs were named.
+so is CSV (`pipelines.readers.delimited` says why); many small files share one read, so that a million files
+don't become a million reads. Deterministic: the reads and their names follow from the listing of the inputs
+and the configuration, never from the number of workers or the order in which inputs were named.
 
 A byte range [start, end) owns the documents that begin in it, and is read past its end to finish the last
 one; so any way of cutting a file gives the same documents (`pipelines.readers.text` says it exactly).
@@ -13,6 +13,7 @@ one; so any way of cutting a file gives the same documents (`pipelines.readers.t
 from __future__ import annotations
 
 import itertools
+import typing
 from collections.abc import Iterator, Sequence
 
 from pipelines import storage
@@ -43,6 +44,8 @@ _FORMAT_BY_SUFFIX: dict[str, DocumentFormat] = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
     ".txt": "text",
     ".text": "text",
 }
@@ -95,7 +98,7 @@ def detect_format(path: str, config: IngestConfig | VocabConfig) -> tuple[Docume
         known = " ".join(_FORMAT_BY_SUFFIX)
         raise UsageError(
             f"{path}: its name does not tell its format (known: {known}, each also with .gz .bz2 .zst .xz)\n"
-            "Name it with --format text|text-lines|text-sentences|jsonl|parquet."
+            f"Name it with --format {'|'.join(typing.get_args(DocumentFormat))}."
         )
     if document_format == "parquet" and compression is not None:
         raise UsageError(

@@ -14,6 +14,8 @@ INVALID_UTF8 = "invalid_utf8"
 """The bytes are no UTF-8; the detail names the file and the offset of the first wrong byte."""
 INVALID_JSON = "invalid_json"
 """The line is no JSON, or no object."""
+INVALID_CSV = "invalid_csv"
+"""The row of a CSV or TSV file has not as many fields as the header, or its quotation marks are wrong."""
 MISSING_TEXT = "missing_text"
 """The text field is absent, null or no string."""
 TOO_LONG = "too_long"
@@ -21,7 +23,7 @@ TOO_LONG = "too_long"
 NO_TOKENS = "no_tokens"
 """The tokenizer finds no token in the text."""
 
-REASONS = (EMPTY, INVALID_UTF8, INVALID_JSON, MISSING_TEXT, TOO_LONG, NO_TOKENS)
+REASONS = (EMPTY, INVALID_UTF8, INVALID_JSON, INVALID_CSV, MISSING_TEXT, TOO_LONG, NO_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from schemas.examples import MAX_SEQ_LENGTH_LIMIT
+from schemas.languages import normalise_language
 
-InputFormat = Literal["auto", "text", "text-lines", "text-sentences", "jsonl", "parquet"]
+InputFormat = Literal["auto", "text", "text-lines", "text-sentences", "jsonl", "parquet", "csv", "tsv"]
 Segmenter = Literal["sentencex", "newline"]
 Objective = Literal["next-sentence", "sentence-order", "mlm"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -38,10 +39,10 @@ class IngestConfig(FrozenModel):
         inputs: what to read.
         format: `auto` goes by the file name; `text` is a document a file, `text-lines` a document a line,
             `text-sentences` a sentence a line with blank lines between documents.
-        text_field: column or key that holds the text (JSONL, Parquet).
+        text_field: column or key that holds the text (JSONL, Parquet, CSV, TSV).
         id_field: column or key that holds the identifier; where it is missing, `<file>:<byte offset or row>`.
         segmenter: `sentencex` finds sentence boundaries, `newline` takes each line as a sentence.
-        language: ISO 639 code for the segmenter.
+        language: ISO 639 code for the segmenter; a region or script behind it is dropped.
         validation_fraction: expected share of documents held out, by a hash of their text.
         max_document_bytes: a longer document is rejected under `too_long`.
     """
@@ -51,7 +52,7 @@ class IngestConfig(FrozenModel):
     text_field: str = "text"
     id_field: str = "id"
     segmenter: Segmenter = "sentencex"
-    language: str = "en"
+    language: Annotated[str, AfterValidator(normalise_language)] = "en"
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
     max_document_bytes: Annotated[int, Field(ge=1)] = 100_000_000
 

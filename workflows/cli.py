@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("prepare", "Run vocab, ingest and build from one recipe."),
     "inspect": ("inspect", "Show examples of a dataset as a person reads them."),
     "verify": ("verify", "Check every shard and every example of a dataset."),
+    "report": ("report", "Write an HTML page that shows a corpus or a dataset."),
     "train": ("train", "Train a BERT on one or more datasets."),
     "evaluate": ("evaluate", "Measure a trained model on held-out examples."),
     "fill-mask": ("fill_mask", "Let a trained model fill each [MASK] of a text."),
@@ -57,8 +58,8 @@ class LazyGroup(click.Group):
     ) -> Any:
         """Run a command line; every failure ends in one or two lines and the exit code of its kind."""
         arguments = list(sys.argv[1:] if args is None else args)
-        # torch's OpenMP threads spin while they wait for each other. Where anything else wants the cores, that
-        # made training 50 times slower (350 against 19,800 tokens/s). Read when torch is loaded, so set here.
+        # torch's OpenMP threads spin while they wait for each other. On a machine that others use too,
+        # that made training 50 times slower (350 against 19,800 tokens/s). Read when torch is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
         def call() -> Any:

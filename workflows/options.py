@@ -1,7 +1,9 @@
 """The options that several commands share, each spelled in one place.
 
 An option that is not given is None, and the configuration it belongs to fills in its default: a default is
-written once, in `schemas.configs` or `trainer.config`. What follows `--` on the command line goes to Beam.
+written once, in `schemas.configs` or `trainer.config`. Those are not imported here, since Arrow comes with
+them; a test holds the choices and the defaults in the help equal to theirs. What follows `--` on the command
+line goes to Beam.
 """
 
 from __future__ import annotations
@@ -120,12 +122,16 @@ def input_options(*, required: bool = True) -> Decorator:
         click.option(
             "--format",
             "format_",
-            type=click.Choice(["auto", "text", "text-lines", "text-sentences", "jsonl", "parquet"]),
+            type=click.Choice(
+                ["auto", "text", "text-lines", "text-sentences", "jsonl", "parquet", "csv", "tsv"]
+            ),
             help="How documents lie in a file: a document a file (text), a document a line (text-lines), or "
             "a sentence a line with blank lines between documents (text-sentences).  [default: auto]",
         ),
         click.option(
-            "--text-field", metavar="NAME", help="JSONL key or Parquet column of the text.  [default: text]"
+            "--text-field",
+            metavar="NAME",
+            help="JSONL key, or column of Parquet or CSV, of the text.  [default: text]",
         ),
     )
 
@@ -144,7 +150,9 @@ vocab_options = combine(
 )
 
 ingest_options = combine(
-    click.option("--id-field", metavar="NAME", help="JSONL key or Parquet column of the id.  [default: id]"),
+    click.option(
+        "--id-field", metavar="NAME", help="JSONL key, or column of Parquet or CSV, of the id.  [default: id]"
+    ),
     click.option(
         "--segmenter",
         type=click.Choice(["sentencex", "newline"]),

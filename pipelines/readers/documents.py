@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from pipelines.readers.batches import DocumentBatch, coalesce
+from pipelines.readers.delimited import read_delimited
 from pipelines.readers.jsonl import read_jsonl
 from pipelines.readers.parquet import read_parquet
 from pipelines.readers.pieces import ReadDescriptor, ReadPiece
@@ -51,5 +52,7 @@ def _read_piece(piece: ReadPiece, config: IngestConfig | VocabConfig) -> Iterato
             return read_jsonl(piece, config.text_field, id_field, max_document_bytes)
         case "parquet":
             return read_parquet(piece, config.text_field, id_field, max_document_bytes)
+        case "csv" | "tsv":
+            return read_delimited(piece, config.text_field, id_field, max_document_bytes)
         case _:
             assert_never(piece.format)

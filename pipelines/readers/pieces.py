@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-DocumentFormat = Literal["text", "text-lines", "text-sentences", "jsonl", "parquet"]
+DocumentFormat = Literal["text", "text-lines", "text-sentences", "jsonl", "parquet", "csv", "tsv"]
 Compression = Literal["gzip", "bzip2", "zstd", "xz"]
 
 

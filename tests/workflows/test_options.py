@@ -1,12 +1,21 @@
 import re
+from typing import get_args
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from schemas.configs import BuildConfig, FrozenModel, IngestConfig, VocabConfig
+from schemas.configs import (
+    BuildConfig,
+    FrozenModel,
+    IngestConfig,
+    InputFormat,
+    Objective,
+    Segmenter,
+    VocabConfig,
+)
 from schemas.errors import UsageError
-from trainer.config import TrainConfig
+from trainer.config import Precision, TrainConfig
 from workflows.cli import load_command
 from workflows.configuring import build_dataset_config, ingest_config, vocab_config
 from workflows.options import BeamCommand, beam_arguments, build_config
@@ -45,6 +54,22 @@ def test_the_help_shows_the_configuration_s_defaults(command: str, config: type[
 def test_every_field_of_a_configuration_has_an_option(command: str, config: type[FrozenModel]) -> None:
     names = {FIELD_OF_PARAMETER.get(param.name or "", param.name) for param in load_command(command).params}
     assert set(config.model_fields) <= names
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "choices"),
+    [
+        ("ingest", "format_", InputFormat),
+        ("vocab", "format_", InputFormat),
+        ("ingest", "segmenter", Segmenter),
+        ("build", "objective", Objective),
+        ("train", "precision", Precision),
+    ],
+)
+def test_the_choices_are_the_configuration_s(command: str, name: str, choices: object) -> None:
+    (option,) = [param for param in load_command(command).params if param.name == name]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == get_args(choices)
 
 
 def test_options_not_given_leave_the_defaults() -> None:

@@ -188,7 +188,14 @@ class Command:
     lines: tuple[str, ...]
 
 
-Block = Paragraph | FigureRow | Table | BarTable | Strip | Histogram | ExampleList | Command
+@dataclass(frozen=True)
+class SideBySide:
+    """Blocks next to each other where the page is wide enough."""
+
+    blocks: tuple[Block, ...]
+
+
+Block = Paragraph | FigureRow | Table | BarTable | Strip | Histogram | ExampleList | Command | SideBySide
 
 
 @dataclass(frozen=True)

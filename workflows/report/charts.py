@@ -16,6 +16,8 @@ _PLOT_TOP, _PLOT_HEIGHT, _AXIS_HEIGHT = 14, 150, 24
 _MOST_TICKS = 6
 _BAR_HEIGHT, _STRIP_HEIGHT = 8, 22
 _WIDTH_OF_BIN = 0.84
+# A bar of anything at all shows at least this share of its track.
+_LEAST_SEEN = 0.005
 
 
 def draw_histogram(bins: Sequence[Bin], description: str) -> Markup:
@@ -51,11 +53,11 @@ def draw_histogram(bins: Sequence[Bin], description: str) -> Markup:
     drawn.append(element("line", x1="0", x2="100%", y1=baseline, y2=baseline, class_="axis"))
     every = math.ceil(len(bins) / _MOST_TICKS)
     for number in range(0, len(bins), every):
-        x = f"{step * (number + 0.5):.3f}%"
-        anchor = "middle" if number else "start"
-        tick = bins[number].tick
+        x, anchor = f"{step * (number + 0.5):.3f}%", "middle"
+        if number in (0, len(bins) - 1) and len(bins) > 1:
+            x, anchor = ("0", "start") if number == 0 else ("100%", "end")
         drawn.append(
-            element("text", tick, x=x if number else "0", y=baseline + 17, text_anchor=anchor, class_="tick")
+            element("text", bins[number].tick, x=x, y=baseline + 17, text_anchor=anchor, class_="tick")
         )
     return _drawing(_PLOT_TOP + _PLOT_HEIGHT + _AXIS_HEIGHT, description, *drawn)
 
@@ -67,7 +69,11 @@ def draw_bar(
     drawn = [
         element("rect", width="100%", height=_BAR_HEIGHT, rx=2, class_="track"),
         element(
-            "rect", width=_percent(fraction), height=_BAR_HEIGHT, rx=2, class_=f"fill tone-{tone}"
+            "rect",
+            width=_percent(max(fraction, _LEAST_SEEN if fraction else 0)),
+            height=_BAR_HEIGHT,
+            rx=2,
+            class_=f"fill tone-{tone}",
         ),
     ]
     if expected is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from workflows.report.blocks import Bin, Histogram
 
 _MOST_BINS = 32
-_EVEN_WIDTHS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100)
+_EVEN_WIDTHS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100, 200, 500, 1000)
 # Beyond this ratio of longest to median, even columns would leave most of the picture empty.
 _LONG_TAIL = 12
 
@@ -78,37 +78,37 @@ def make_histogram(caption: str, unit: str, tally: LengthTally, limit: int | Non
     Args:
         caption: what is counted.
         unit: what a length is measured in, in the plural.
-        tally: at least one length.
+        tally: at least one length, none of them 0.
         limit: the greatest length possible, where there is one: the axis then ends there.
     """
     edges = choose_edges(tally, limit)
-    widths = {high - low for low, high in pairwise(edges)}
+    doubling = edges[1] - edges[0] != edges[-1] - edges[-2]
     bins = [
-        Bin(f"{low:,}", _name_range(low, high), tally.count_between(low, high))
+        Bin(
+            tick=f"{low if doubling else high - 1:,}",
+            label=f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}",
+            count=tally.count_between(low, high),
+        )
         for low, high in pairwise(edges)
     ]
     remark = (
-        f"median {tally.quantile(0.5):,}, mean {tally.mean:,.1f}, "
-        f"95% have at most {tally.quantile(0.95):,}, the longest {tally.longest:,}"
+        f"Median {tally.quantile(0.5):,}, mean {tally.mean:,.1f}, 95% have at most "
+        f"{tally.quantile(0.95):,}, the longest has {tally.longest:,} {unit}."
     )
-    note = "" if len(widths) <= 2 else "Each column covers twice the range of the one before."
+    note = "Each column covers twice the range of the one before." if doubling else ""
     return Histogram(caption, unit, tuple(bins), remark, note)
 
 
 def choose_edges(tally: LengthTally, limit: int | None = None) -> list[int]:
-    """The edges of the columns, ascending; a column holds the lengths in [edge, next edge)."""
+    """The edges of the columns, ascending; a column holds the lengths in [edge, next edge).
+
+    Even columns begin at 1 and end at the limit or the first edge past the longest; columns that double
+    begin at the power of two below the shortest.
+    """
     longest = max(tally.longest, limit or 0, 1)
-    if limit is None and longest > _MOST_BINS and longest > _LONG_TAIL * max(1, tally.quantile(0.5)):
-        first = 0 if tally.count_between(0, 1) else 1
-        powers = [1 << power for power in range(longest.bit_length() + 1)]
-        start = max((p for p in powers if p <= max(1, tally.quantile(0.001))), default=1)
-        return ([0] if not first else []) + [p for p in powers if p >= (start if first else 1)]
-    width = next(
-        (width for width in _EVEN_WIDTHS if longest // width < _MOST_BINS), -(-longest // (_MOST_BINS - 1))
-    )
-    low = 0 if width > 1 else min(1, tally.quantile(0.0))
-    return list(range(low, longest + width + 1, width)) if width > 1 else list(range(low, longest + 2))
-
-
-def _name_range(low: int, high: int) -> str:
-    return f"{low:,}" if high == low + 1 else f"{low:,}–{high - 1:,}"
+    if limit is None and longest > max(_MOST_BINS, _LONG_TAIL * tally.quantile(0.5)):
+        first = max(1, tally.quantile(0.0)).bit_length() - 1
+        return [1 << power for power in range(first, longest.bit_length() + 1)]
+    width = next((width for width in _EVEN_WIDTHS if longest <= width * _MOST_BINS), 0)
+    width = width or -(-longest // _MOST_BINS)
+    return [1 + width * number for number in range(-(-longest // width) + 1)]

@@ -137,7 +137,7 @@ def test_nothing_masked_and_no_label_gives_zero_and_zero_gradients(
         | {"masked_positions": empty, "masked_ids": empty, "next_sentence_labels": labels}
     )
     output = model(batch)
-    assert float(output.mean_loss()) == 0.0
+    assert output.mean_loss().item() == 0.0
     output.mean_loss().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -167,6 +167,7 @@ def test_losses_of_parts_add_up_to_those_of_the_whole(
         torch.testing.assert_close(total, getattr(expected, name), atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
 def test_losses_are_float32_in_bfloat16(small_config: ModelConfig, make_batch: Callable[..., Any]) -> None:
     model = BertForPretraining(small_config).eval()
     batch = make_batch([8, 12])
