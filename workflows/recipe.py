@@ -4,7 +4,8 @@ In: a path, or the name of a recipe that comes with clozeline. Out: defaults for
 called. A recipe is flat, `max-seq-length: 128`, and may hold the options of several commands; each command
 takes those that it knows and a flag overrides them. `output` is the folder of the whole: the tokenizer,
 corpus, dataset and run lie below it under these names, and each command finds there what the one before it
-wrote. A name that no command knows, or a value of the wrong kind, is refused.
+wrote. A model configuration is looked for beside the recipe first. A name that no command knows, or a value
+of the wrong kind, is refused.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ def load_recipe(name: str) -> dict[str, Any]:
             f"recipe {path} holds {type(content).__name__}.\nExpected lines such as `max-seq-length: 128`."
         )
     known = _known_options()
-    return {key: _checked_value(path, key, value, known) for key, value in _normalise(content).items()}
+    values = {key: _checked_value(path, key, value, known) for key, value in _normalise(content).items()}
+    model = values.get("model")
+    if isinstance(model, str) and (path.parent / model).is_file():
+        values["model"] = str(path.parent / model)
+    return values
 
 
 def _apply_recipe(ctx: click.Context, _param: click.Parameter, name: str | None) -> None:

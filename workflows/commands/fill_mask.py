@@ -26,7 +26,10 @@ def command(texts: tuple[str, ...], checkpoint: str, top_k: int, device: str, as
 
     loaded = load_checkpoint(checkpoint, device)
     tokenizer = Tokenizer.from_str(loaded.tokenizer_json)
-    filled = [fill_mask(loaded.model, tokenizer, text, top_k) for text in texts]
+    filled = [
+        fill_mask(loaded.model, tokenizer, text, top_k, max_seq_length=loaded.max_seq_length)
+        for text in texts
+    ]
     summary = {
         "checkpoint": loaded.path,
         "texts": [

@@ -25,7 +25,9 @@ def command(first: str, second: str, checkpoint: str, device: str, as_json: bool
 
     loaded = load_checkpoint(checkpoint, device)
     tokenizer = Tokenizer.from_str(loaded.tokenizer_json)
-    probability = next_sentence_probability(loaded.model, tokenizer, first, second)
+    probability = next_sentence_probability(
+        loaded.model, tokenizer, first, second, max_seq_length=loaded.max_seq_length
+    )
     summary = {
         "first": first,
         "second": second,

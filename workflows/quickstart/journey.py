@@ -183,7 +183,10 @@ def _predict(journey: Journey) -> dict[str, Any]:
 
     loaded = load_checkpoint(journey.folder("run"))
     tokenizer = Tokenizer.from_str(loaded.tokenizer_json)
-    filled = [(prompt, fill_mask(loaded.model, tokenizer, prompt, _TOP_K)) for prompt in PROMPTS]
+    filled = [
+        (prompt, fill_mask(loaded.model, tokenizer, prompt, _TOP_K, max_seq_length=loaded.max_seq_length))
+        for prompt in PROMPTS
+    ]
     result = {
         "fill_mask": [
             {"text": prompt, "filled": outcome.text, "words": [vars(word) for word in outcome.gaps[0]]}
@@ -193,7 +196,9 @@ def _predict(journey: Journey) -> dict[str, Any]:
             {
                 "first": SENTENCE,
                 "second": second,
-                "is_next_probability": next_sentence_probability(loaded.model, tokenizer, SENTENCE, second),
+                "is_next_probability": next_sentence_probability(
+                    loaded.model, tokenizer, SENTENCE, second, max_seq_length=loaded.max_seq_length
+                ),
             }
             for second in FOLLOWING_SENTENCES
         ],
