@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-MINUTES ?= 4
+MINUTES ?= 5
 
 .PHONY: quickstart test lint types imports unit test-slow golden clean help
 

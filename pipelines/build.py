@@ -17,6 +17,7 @@ import apache_beam as beam
 from pipelines import build_steps as steps
 from pipelines import storage
 from pipelines.launching import count_cores, run_pipeline
+from pipelines.planned_work import FINISHED, UNFINISHED, FindFinished, ReadPlan
 from pipelines.pool_reader import read_corpus_manifest, read_corpus_tokenizer
 from pipelines.pools import PoolDescriptor, assign_pools, dump_plan, load_plan
 from pipelines.shard_record import DatasetDraft
@@ -151,12 +152,11 @@ class Build(beam.PTransform):
         vocab_size = job.draft.tokenizer.vocab_size
         pools = (
             pipeline
-            | "AssignPools" >> AssignPools(storage.join(job.work.path, _PLAN_NAME))
-            | "FindFinished"
-            >> beam.ParDo(steps.FindFinishedFn(job.work)).with_outputs(steps.FINISHED, main=steps.UNFINISHED)
+            | "AssignPools" >> ReadPlan(storage.join(job.work.path, _PLAN_NAME), load_plan, PoolDescriptor)
+            | "FindFinished" >> FindFinished(job.work)
         )
         written = (
-            pools[steps.UNFINISHED]  # PoolDescriptor
+            pools[UNFINISHED]  # PoolDescriptor
             | "ReadPool" >> beam.ParDo(steps.ReadPoolFn(job.corpus, vocab_size))  # TableBatch: its tokens
             | "SamplePairs" >> beam.ParDo(steps.SamplePairsFn(config))  # … and its pairs
             | "ShuffleExamples" >> beam.ParDo(steps.ShuffleExamplesFn(config.seed))
@@ -164,40 +164,23 @@ class Build(beam.PTransform):
             | "WriteShards" >> beam.ParDo(steps.WriteShardFn(job.work))  # str: name of a pool
         )
         return (
-            (pools[steps.FINISHED], written)
-            | "JoinNames" >> beam.Flatten()
+            (pools[FINISHED], written)
+            | "JoinPools" >> beam.Flatten()  # an element a pool: its record or its name
             | "WriteManifest" >> WriteManifest(job)
         )
 
 
-class AssignPools(beam.PTransform):
-    """The pools of the plan, spread over the workers: `PoolDescriptor`."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
-
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        """The plan travels as a file: the row groups of a large corpus don't fit into a job's graph."""
-        return (
-            pipeline
-            | "NamePlan" >> beam.Create([self._plan_path], reshuffle=False)
-            | "LoadPlan" >> beam.FlatMap(load_plan).with_output_types(PoolDescriptor)
-            | "Spread" >> beam.Reshuffle()
-        )
-
-
 class WriteManifest(beam.PTransform):
-    """The names of all pools, when they are finished, to `dataset.json`, in one step: the commit."""
+    """When all pools are finished, their records to `dataset.json`, in one step: the commit."""
 
     def __init__(self, job: BuildJob) -> None:
         super().__init__()
         self._job = job
 
-    def expand(self, names: beam.PCollection) -> beam.PCollection:
+    def expand(self, finished: beam.PCollection) -> beam.PCollection:
         """One element comes out, when the manifest is written."""
         return (
-            names
+            finished
             | "Count" >> beam.combiners.Count.Globally()
             | "Commit" >> beam.ParDo(steps.CommitDatasetFn(self._job.work, self._job.draft))
         )

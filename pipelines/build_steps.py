@@ -18,6 +18,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from pipelines.examples import make_blocks, masking_vocabulary
+from pipelines.hashing_writer import HashingWriter, describe
 from pipelines.masking import MaskingVocabulary
 from pipelines.pairing import Pairs, sample_pairs
 from pipelines.pool_reader import read_pool
@@ -27,28 +28,10 @@ from pipelines.shard_record import DatasetDraft, ShardCounts
 from pipelines.shard_writer import ShardWriter
 from pipelines.table_batch import TableBatch
 from pipelines.tokenizer_files import load_tokenizer
-from pipelines.work_folder import HashingWriter, WorkFolder, describe
+from pipelines.work_folder import WorkFolder
 from schemas.configs import BuildConfig
 from schemas.manifests import DATASET_MANIFEST_NAME, dump_manifest
 from schemas.seeding import RandomStream
-
-FINISHED = "finished"
-UNFINISHED = "unfinished"
-
-
-@beam.typehints.with_output_types(PoolDescriptor)
-class FindFinishedFn(beam.DoFn):
-    """Passes on the pools that are still to be done; the names of the others go to `FINISHED`."""
-
-    def __init__(self, work: WorkFolder) -> None:
-        self._work = work
-
-    def process(self, pool: PoolDescriptor) -> Iterator[Any]:
-        """One pool, or its name where its shard is there and whole."""
-        if self._work.load_finished(pool.name) is None:
-            yield pool
-        else:
-            yield beam.pvalue.TaggedOutput(FINISHED, pool.name)
 
 
 @beam.typehints.with_output_types(TableBatch)

@@ -19,9 +19,10 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.hashing_writer import HashingWriter, WrittenFile, describe
 from pipelines.rejections import RejectedDocument
 from pipelines.row_groups import RowGroupCutter, describe_row_group
-from pipelines.work_folder import HashingWriter, WorkFolder, WrittenFile, describe
+from pipelines.work_folder import WorkFolder
 from schemas.documents import tokenized_document_schema
 from schemas.manifests import SPLITS, CorpusFile, RowGroup, Split
 

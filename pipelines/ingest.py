@@ -21,6 +21,7 @@ from pipelines.corpus_manifest import IngestJob, commit_corpus, load_corpus_mani
 from pipelines.corpus_writer import REJECTS_FOLDER
 from pipelines.ingest_plan import IngestPlan, dump_plan, load_plan, plan_ingest
 from pipelines.launching import count_cores, run_pipeline
+from pipelines.planned_work import FINISHED, UNFINISHED, FindFinished, ReadPlan
 from pipelines.reads import ReadDescriptor
 from pipelines.row_groups import choose_row_group_tokens
 from pipelines.tokenizer_files import load_tokenizer
@@ -112,38 +113,20 @@ class Ingest(beam.PTransform):
         job = self._job
         reads = (
             pipeline
-            | "ListReads" >> ListReads(storage.join(job.work.path, _PLAN_NAME))
-            | "FindFinished"
-            >> beam.ParDo(steps.FindFinishedFn(job.work)).with_outputs(steps.FINISHED, main=steps.UNFINISHED)
+            | "ListReads" >> ReadPlan(storage.join(job.work.path, _PLAN_NAME), load_plan, ReadDescriptor)
+            | "FindFinished" >> FindFinished(job.work)
         )
         written = (
-            reads[steps.UNFINISHED]
+            reads[UNFINISHED]  # ReadDescriptor
             | "ReadDocuments" >> beam.ParDo(steps.ReadDocumentsFn(job.config))
             | "SegmentSentences" >> beam.ParDo(steps.SegmentSentencesFn(job.config))
             | "TokenizeSentences" >> TokenizeSentences(job)
             | "WriteCorpus" >> WriteCorpus(job)
         )
         return (
-            (reads[steps.FINISHED], written)
+            (reads[FINISHED], written)
             | "JoinRecords" >> beam.Flatten()
             | "WriteManifest" >> WriteManifest(job)
-        )
-
-
-class ListReads(beam.PTransform):
-    """The reads of the plan, spread over the workers: `ReadDescriptor`."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
-
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        """The plan travels as a file: a million paths don't fit into a job's graph."""
-        return (
-            pipeline
-            | "NamePlan" >> beam.Create([self._plan_path], reshuffle=False)
-            | "LoadPlan" >> beam.FlatMap(load_plan).with_output_types(ReadDescriptor)
-            | "Spread" >> beam.Reshuffle()
         )
 
 

@@ -15,7 +15,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import TaggedOutput
 
 from pipelines import storage
 from pipelines.corpus_manifest import Record
@@ -32,24 +31,6 @@ from schemas.configs import IngestConfig
 from schemas.documents import DOCUMENT_SCHEMA, tokenized_document_schema
 from schemas.errors import CorruptDataError
 from schemas.manifests import TokenizerRecord
-
-FINISHED = "finished"
-UNFINISHED = "unfinished"
-
-
-class FindFinishedFn(beam.DoFn):
-    """Parts the reads that an earlier run finished (their records) from those to do."""
-
-    def __init__(self, work: WorkFolder) -> None:
-        self._work = work
-
-    def process(self, read: ReadDescriptor) -> Iterator[Any]:
-        """Yield the read, or its record under the tag `FINISHED`."""
-        record = self._work.load_finished(read.name)
-        if record is None:
-            yield read
-        else:
-            yield TaggedOutput(FINISHED, record)
 
 
 @beam.typehints.with_output_types(TableBatch)

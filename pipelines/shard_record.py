@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.hashing_writer import WrittenFile
 from pipelines.pools import PoolDescriptor
-from pipelines.work_folder import WrittenFile, created_by
+from pipelines.work_folder import created_by
 from schemas.configs import BuildConfig
 from schemas.examples import IS_NEXT, NOT_NEXT
 from schemas.manifests import DatasetManifest, MaskingCounts, ShardRecord, TokenizerRecord

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from pipelines import storage
+from pipelines.hashing_writer import describe
 from pipelines.launching import Progress, count_cores, run_pipeline
 from pipelines.readers import read_documents
 from pipelines.reads import ReadDescriptor, check_formats, expand_inputs
@@ -37,7 +38,7 @@ from pipelines.tokenizer_files import (
 from pipelines.vocabulary_sample import plan_sample, sample_texts
 from pipelines.word_counts import WordCounter
 from pipelines.wordpiece_training import train_wordpiece
-from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder, describe, describe_difference
+from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder, describe_difference
 from schemas.configs import VocabConfig
 from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import TOKENIZER_NAME

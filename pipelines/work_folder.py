@@ -18,15 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, BinaryIO
+from typing import Any
 
 from pipelines import storage
+from pipelines.hashing_writer import HashingWriter, WrittenFile
 from pipelines.output_lock import hold_lock
 from schemas.errors import ClozelineError, UsageError
 
@@ -35,59 +34,6 @@ WORK_FOLDER_NAME = "_work"
 _CONFIG_NAME = "config.json"
 _LOCK_NAME = "lock"
 _READ_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    """A file of a finished piece; `name` is relative to the output folder."""
-
-    name: str
-    sha256: str
-    size_bytes: int
-
-
-class HashingWriter(io.RawIOBase):
-    """A binary stream that passes everything on and knows the SHA-256 and the size of what went through.
-
-    Args:
-        stream: where the bytes go.
-        path: what the file will be called, for the message when the file system refuses.
-    """
-
-    def __init__(self, stream: BinaryIO, path: str) -> None:
-        super().__init__()
-        self._stream = stream
-        self._path = path
-        self._hash = hashlib.sha256()
-        self.size_bytes = 0
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of everything written so far, in hexadecimal."""
-        return self._hash.hexdigest()
-
-    def write(self, content: Any) -> int:
-        """Write all of the bytes.
-
-        Raises:
-            ClozelineError: the disk is full, …; the message names the file.
-        """
-        view = memoryview(content).cast("B")
-        try:
-            self._stream.write(view)
-        except OSError as error:
-            raise ClozelineError(f"can't write {self._path}: {error.strerror or error}") from error
-        self._hash.update(view)
-        self.size_bytes += len(view)
-        return len(view)
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def tell(self) -> int:
-        """The number of bytes written."""
-        return self.size_bytes
 
 
 class WorkFolder:
@@ -215,7 +161,7 @@ class WorkFolder:
             name: relative to the output folder, with `/`.
 
         Yields:
-            A stream that knows size and SHA-256 of what was written; see `describe`.
+            A stream that knows size and SHA-256 of what was written; see `hashing_writer.describe`.
         """
         path = storage.join(self.output, *name.split("/"))
         with storage.write_atomically(path, self.path) as stream:
@@ -304,11 +250,6 @@ class WorkFolder:
                 f"{self.output} isn't empty: it holds {storage.base_name(found[0])}, and no work to "
                 "go on with\nExpected a new or empty folder; choose another --output, or add --overwrite."
             )
-
-
-def describe(name: str, writer: HashingWriter) -> WrittenFile:
-    """What was written through a stream of `WorkFolder.write_file`."""
-    return WrittenFile(name=name, sha256=writer.sha256, size_bytes=writer.size_bytes)
 
 
 def created_by() -> str:

@@ -96,7 +96,7 @@ def _collect_scanned(collector: DocumentCollector, columns: _Columns, row: Row) 
         collector.reject_too_long(name)
     elif match := columns.pattern.fullmatch(row.content + b"\n"):
         _collect(collector, columns, match, row.offset)
-    elif row.content not in (b"", b"\r"):
+    else:
         detail = f"expected {columns.num_columns} fields as in the header, found {row.num_fields}"
         collector.reject(name, INVALID_CSV, detail)
 
@@ -130,8 +130,6 @@ def _value(stored: bytes, is_last: bool) -> bytes:
 
 def _read_header(path: str, rows: RowStream, separator: bytes) -> list[str]:
     row = rows.take_row()
-    while row is not None and row.content in (b"", b"\r"):
-        row = rows.take_row()
     if row is None:
         raise ClozelineError(f"{path} is empty; expected a header row that names its columns.")
     if row.content is not None and row.content.startswith(_UTF16_MARKS):

@@ -29,6 +29,7 @@ QUOTE_PATIENCE_BYTES = 1 << 26
 """No less than `BATCH_BYTES`, so that what a regular expression matches within a portion is within it too."""
 
 _QUOTE = ord('"')
+_BLANK_LINES = re.compile(rb"(?:\r?+\n)++")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,17 @@ class RowStream:
             self._position = match.end()
 
     def take_row(self) -> Row | None:
-        """The next row, well-formed or not; None at the end of the file."""
-        if self._position == len(self._portion) and not self._refill():
-            return None
+        """The next row, well-formed or not, but for blank lines; None at the end of the file."""
+        while True:
+            blank_lines = _BLANK_LINES.match(self._portion, self._position)
+            self._position = blank_lines.end() if blank_lines else self._position
+            if self._position == len(self._portion):
+                if not self._refill():
+                    return None
+            elif (row := self._scan_row()).content not in (b"", b"\r") or row.problem is not None:
+                return row
+
+    def _scan_row(self) -> Row:
         offset = self._offset + self._position
         scan = _RowScan(self._separator, max(self._max_row_bytes, QUOTE_PATIENCE_BYTES))
         parts: list[bytes] = []

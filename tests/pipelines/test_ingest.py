@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import random
 from pathlib import Path
 
@@ -279,6 +280,27 @@ def test_a_corpus_without_documents_is_an_error_that_says_why(
         run([str(tmp_path / "in.jsonl")], tiny_tokenizer_path, tmp_path / "out")
     assert len(str(caught.value).splitlines()) == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_csv_and_tsv_are_documents(tmp_path: Path, tiny_tokenizer_path: Path) -> None:
+    rows = [f'{seed},"{make_text(seed)}\n{make_text(seed)}"' for seed in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,text", *rows[:20], "one field", *rows[20:]]))
+    (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(f"text\tid\n{make_text(40)}\t40\n".encode()))
+    inputs = [str(tmp_path / "a.csv"), str(tmp_path / "b.tsv.xz")]
+    manifest = run(inputs, tiny_tokenizer_path, tmp_path / "out")
+    assert (manifest.num_documents_read, manifest.num_documents) == (42, 41)
+    assert manifest.rejected == {"invalid_csv": 1}
+    tables = [pq.read_table(tmp_path / "out" / file.name) for file in manifest.files]
+    found = [name for table in tables for name in table["document_id"].to_pylist()]
+    assert sorted(found, key=int) == [str(seed) for seed in range(41)]
+    (rejects,) = (tmp_path / "out" / "rejects").iterdir()
+    assert json.loads(rejects.read_text())["detail"] == "expected 2 fields as in the header, found 1"
+
+
+def test_a_csv_file_without_a_text_column_ends_the_job(tmp_path: Path, tiny_tokenizer_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,body\n1,One.\n")
+    with pytest.raises(ClozelineError, match=r"a\.csv has no column 'text'; its columns are 'id', 'body'\n"):
+        run([str(tmp_path / "a.csv")], tiny_tokenizer_path, tmp_path / "out")
 
 
 def test_a_parquet_file_without_rows_has_no_document(tmp_path: Path, tiny_tokenizer_path: Path) -> None:

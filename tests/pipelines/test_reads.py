@@ -67,6 +67,9 @@ def test_an_input_that_names_no_file_is_a_usage_error(tmp_path, pattern, message
         ("a.b.parquet", ("parquet", None)),
         ("a.txt.bz2", ("text", "bzip2")),
         ("a.text.xz", ("text", "xz")),
+        ("a.csv", ("csv", None)),
+        ("a.CSV.zst", ("csv", "zstd")),
+        ("a.tsv.xz", ("tsv", "xz")),
     ],
 )
 def test_format_goes_by_the_name(path, expected):
@@ -78,7 +81,7 @@ def test_a_format_that_is_given_goes_before_the_name():
     assert detect_format("a", config(format="text-sentences")) == ("text-sentences", None)
 
 
-@pytest.mark.parametrize("path", ["/x.txt/a", "a.gz", "a.csv", ".txt.zip"])
+@pytest.mark.parametrize("path", ["/x.txt/a", "a.gz", "a.xlsx", ".txt.zip"])
 def test_an_unknown_name_is_a_usage_error_that_names_the_option(path):
     with pytest.raises(UsageError, match=rf"^{re.escape(path)}: .*\n.*--format"):
         check_formats([FileEntry("a.txt", 1), FileEntry(path, 1)], config())
@@ -140,7 +143,7 @@ def test_a_plain_file_is_cut_into_equal_ranges(size, read_bytes):
     assert max(lengths) <= 1.5 * read_bytes + 1
 
 
-@pytest.mark.parametrize("path", ["a.jsonl.gz", "a.txt", "a.txt.zst"])
+@pytest.mark.parametrize("path", ["a.jsonl.gz", "a.txt", "a.txt.zst", "a.csv", "a.tsv"])
 def test_a_file_that_can_not_be_cut_is_read_whole(path):
     (read,) = split_into_reads([FileEntry(path, 1000)], config(), 10)
     assert [(piece.start, piece.end) for piece in read.pieces] == [(0, None)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import pickle
 import subprocess
 import sys
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.work_folder import HashingWriter, WorkFolder, created_by, describe, describe_difference
+from pipelines.hashing_writer import describe
+from pipelines.work_folder import WorkFolder, created_by, describe_difference
 from schemas.errors import ClozelineError, UsageError
 
 OWNED = ("corpus.json", "train")
@@ -209,24 +209,6 @@ def test_progress_tells_finished_pieces_once(tmp_path: Path) -> None:
         report()
     assert calls == [(0, 2), (1, 2), (2, 2)]
     assert work.report_to(None, 2) is None
-
-
-def test_the_writer_hashes_what_it_writes(tmp_path: Path) -> None:
-    with open(tmp_path / "file", "wb") as stream:
-        writer = HashingWriter(stream, "file")
-        assert writer.write(b"abc") == 3
-        assert writer.write(memoryview(b"\0def")[1:]) == 3
-    assert (tmp_path / "file").read_bytes() == b"abcdef"
-    assert (writer.size_bytes, writer.tell()) == (6, 6)
-    assert writer.sha256 == hashlib.sha256(b"abcdef").hexdigest()
-
-
-def test_a_full_disk_is_an_error_that_names_the_file() -> None:
-    with (
-        open("/dev/full", "wb", buffering=0) as stream,
-        pytest.raises(ClozelineError, match=r"^can't write out/a\.bin: No space left on device$"),
-    ):
-        HashingWriter(stream, "out/a.bin").write(b"x")
 
 
 @pytest.mark.parametrize(

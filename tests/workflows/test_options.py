@@ -16,7 +16,7 @@ from schemas.configs import (
 )
 from schemas.errors import UsageError
 from trainer.config import Precision, TrainConfig
-from workflows.cli import load_command
+from workflows.cli import load_command, main
 from workflows.configuring import build_dataset_config, ingest_config, vocab_config
 from workflows.options import BeamCommand, beam_arguments, build_config
 
@@ -91,6 +91,16 @@ def test_a_value_out_of_range_names_the_option() -> None:
         build_config(BuildConfig, {"max_seq_length": 4})
 
 
+@pytest.mark.parametrize("code", ["klingon", "jp"])
+def test_an_unknown_language_is_a_usage_error(code: str) -> None:
+    arguments = ["ingest", "--input", "a.csv", "--tokenizer", "t", "--output", "o", "--language", code]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert f"--language {code}: unknown language; expected an ISO 639 code such as en, de, zh or ar" in first
+    assert "ingest --help" in second
+
+
 def test_what_follows_two_dashes_goes_to_beam() -> None:
     @click.command(cls=BeamCommand)
     @click.option("--name")
@@ -102,8 +112,6 @@ def test_what_follows_two_dashes_goes_to_beam() -> None:
 
 
 def test_an_unquoted_pattern_is_explained() -> None:
-    from workflows.cli import main
-
     result = CliRunner().invoke(main, ["vocab", "--input", "a.txt", "b.txt", "--output", "o"])
     assert result.exit_code == 2
     assert "b.txt" in result.stderr

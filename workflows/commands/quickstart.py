@@ -17,7 +17,7 @@ from workflows.terminal import Terminal
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=4.0,
+    default=5.0,
     show_default=True,
     help="Time to train for.",
 )

@@ -16,6 +16,8 @@ _PLOT_TOP, _PLOT_HEIGHT, _AXIS_HEIGHT = 14, 150, 24
 _MOST_TICKS = 6
 _BAR_HEIGHT, _STRIP_HEIGHT = 8, 22
 _WIDTH_OF_BIN = 0.84
+# With more, the outer columns are too narrow for a number to be centred below them.
+_FEW_BINS = 8
 # A bar of anything at all shows at least this share of its track.
 _LEAST_SEEN = 0.005
 
@@ -54,7 +56,7 @@ def draw_histogram(bins: Sequence[Bin], description: str) -> Markup:
     every = math.ceil(len(bins) / _MOST_TICKS)
     for number in range(0, len(bins), every):
         x, anchor = f"{step * (number + 0.5):.3f}%", "middle"
-        if number in (0, len(bins) - 1) and len(bins) > 1:
+        if number in (0, len(bins) - 1) and len(bins) > _FEW_BINS:
             x, anchor = ("0", "start") if number == 0 else ("100%", "end")
         drawn.append(
             element("text", bins[number].tick, x=x, y=baseline + 17, text_anchor=anchor, class_="tick")

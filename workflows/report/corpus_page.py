@@ -26,7 +26,7 @@ from workflows.report.corpus_sample import CorpusSample
 from workflows.report.dataset_page import format_bytes
 from workflows.report.length_tally import make_histogram
 from workflows.report.opening import Corpus
-from workflows.report.provenance import describe_command, describe_config, page_versions
+from workflows.report.provenance import VERSIONS_RECORDED, describe_command, describe_config, page_versions
 from workflows.report.token_section import make_token_section, percent
 from workflows.report.token_spans import document_lines
 from workflows.report.token_tally import Vocabulary
@@ -75,7 +75,9 @@ def describe_reading(sample: CorpusSample) -> str:
 
 def _headline(manifest: CorpusManifest) -> tuple[Figure, ...]:
     return (
-        Figure("documents", compact_count(manifest.num_documents), f"{manifest.num_documents:,} kept"),
+        Figure(
+            "documents", compact_count(manifest.num_documents), f"kept of {manifest.num_documents_read:,}"
+        ),
         Figure(
             "left out",
             percent(manifest.num_rejected, manifest.num_documents_read),
@@ -83,7 +85,7 @@ def _headline(manifest: CorpusManifest) -> tuple[Figure, ...]:
         ),
         Figure("sentences", compact_count(manifest.num_sentences), f"{manifest.num_sentences:,}"),
         Figure("tokens", compact_count(manifest.num_tokens), f"{manifest.num_tokens:,}"),
-        Figure("text", format_bytes(manifest.num_text_bytes), "in UTF-8, of what was kept"),
+        Figure("text", format_bytes(manifest.num_text_bytes), "kept, in UTF-8"),
         Figure("vocabulary", f"{manifest.tokenizer.vocab_size:,}", "entries"),
     )
 
@@ -201,6 +203,8 @@ def _provenance_section(manifest: CorpusManifest) -> Section:
         ),
         numeric=False,
     )
-    lead = "From the same input and the tokenizer of this checksum, the command makes the same bytes again."
+    lead = (
+        f"From the same input and tokenizer, the same version makes the same bytes again. {VERSIONS_RECORDED}"
+    )
     config = describe_config("Configuration", manifest.config)
     return Section("How it was made", "provenance", lead, (command, origin, config))

@@ -34,7 +34,7 @@ from workflows.report.charts import compact_count
 from workflows.report.dataset_sample import DatasetSample
 from workflows.report.intervals import wilson_interval
 from workflows.report.length_tally import make_histogram
-from workflows.report.provenance import describe_command, describe_config, page_versions
+from workflows.report.provenance import VERSIONS_RECORDED, describe_command, describe_config, page_versions
 from workflows.report.token_section import make_token_section, percent
 from workflows.report.token_spans import MASKING_LEGEND, example_lines
 from workflows.report.token_tally import Vocabulary
@@ -135,12 +135,9 @@ def _sequence_section(dataset: Dataset, sample: DatasetSample, what_was_read: st
     ]
     segments = [("Tokens of segment A", sample.segment_a), ("Tokens of segment B", sample.segment_b)]
     if sample.num_examples_read:
-        blocks += [
-            make_histogram("Tokens an example", "tokens", sample.lengths, limit),
-            SideBySide(
-                tuple(make_histogram(name, "tokens", tally) for name, tally in segments if tally.num_things)
-            ),
-        ]
+        blocks.append(make_histogram("Tokens an example", "tokens", sample.lengths, limit))
+    if sample.segment_b.num_things:
+        blocks.append(SideBySide(tuple(make_histogram(name, "tokens", tally) for name, tally in segments)))
     full = sample.lengths.count_between(limit, limit + 1)
     lead = (
         f"{what_was_read} {percent(full, sample.num_examples_read)} of the examples have the greatest "
@@ -165,7 +162,7 @@ def _masking_section(dataset: Dataset) -> Section:
         ),
     )
     bars = tuple(
-        _share_bar(label, count, num_chosen, tone, expected, (f"{expected:.0%}",))
+        _share_bar(f"{label}, {expected:.0%} expected", count, num_chosen, tone, expected)
         for label, tone, count, expected in kinds
     )
     parts = tuple(Part(label, count / max(1, num_chosen), tone) for label, tone, count, _ in kinds)
@@ -176,7 +173,7 @@ def _masking_section(dataset: Dataset) -> Section:
         f"{percent(num_chosen, num_maskable)}, asked for {config.masked_lm_prob:.1%} as {unit}, at least 1 "
         f"and at most {config.prediction_limit:,} an example. From the manifest, exact."
     )
-    headings = ("A chosen token became", "Count", "Share", "95% interval", "Expected")
+    headings = ("A chosen token became", "Count", "Share", "95% interval")
     return Section(
         "Masking",
         "masking",
@@ -226,18 +223,11 @@ def _label_section(dataset: Dataset) -> Section:
 _LABEL_TONES: tuple[Tone, Tone] = ("good", "contrast")
 
 
-def _share_bar(
-    label: str,
-    count: int,
-    total: int,
-    tone: Tone,
-    expected: float | None = None,
-    more: tuple[str, ...] = (),
-) -> Bar:
+def _share_bar(label: str, count: int, total: int, tone: Tone, expected: float | None = None) -> Bar:
     interval = wilson_interval(count, total)
     share = count / max(1, total)
     between = f"{interval[0]:.2%} to {interval[1]:.2%}" if interval else "none"
-    return Bar(label, (f"{count:,}", f"{share:.2%}", between, *more), share, interval, expected, tone)
+    return Bar(label, (f"{count:,}", f"{share:.2%}", between), share, interval, expected, tone)
 
 
 def _example_section(examples: Sequence[ReadableExample], vocabulary: Vocabulary) -> Section:
@@ -274,6 +264,8 @@ def _provenance_section(dataset: Dataset) -> Section:
         ),
         numeric=False,
     )
-    lead = "From a corpus of this fingerprint, the command makes the same bytes again."
+    lead = (
+        f"From a corpus of this fingerprint, the same version makes the same bytes again. {VERSIONS_RECORDED}"
+    )
     config = describe_config("Configuration", manifest.config)
     return Section("How it was made", "provenance", lead, (command, origin, config))

@@ -21,6 +21,7 @@ from workflows.cli import load_command
 from workflows.report.blocks import Command, Table
 
 MOST_INPUTS_SHOWN = 200
+VERSIONS_RECORDED = "The manifest records the version of clozeline, not those of the libraries below it."
 _FIELD_OF_PARAMETER = {"format_": "format"}
 _PAGE_PACKAGES = ("clozeline", "numpy", "pyarrow", "tokenizers")
 
@@ -43,8 +44,8 @@ def describe_command(name: str, config: BaseModel, places: Mapping[str, str]) ->
             lines.append(f"{parameter.opts[0]} {places[parameter.name]}")
         elif values.get(field) is not None:
             lines += _spell(parameter, values[field])
-    missing = ", ".join(place for place in places.values())
-    return Command(f"Fill in {missing}: where they lay is not part of the result.", tuple(lines))
+    missing = " and ".join(places.values())
+    return Command(f"For {missing}, put where they lie: the manifest doesn't hold it.", tuple(lines))
 
 
 def describe_config(caption: str, config: BaseModel) -> Table:

@@ -83,7 +83,7 @@ def _(block: Table) -> Markup:
         for row in block.rows
     ]
     kind = "numeric" if block.numeric else "words"
-    return _wrap_table(_render_table(block.caption, block.headings, rows, kind))
+    return _render_table(block.caption, block.headings, rows, kind)
 
 
 @render_block.register
@@ -92,9 +92,10 @@ def _(block: BarTable) -> Markup:
     size = -(-len(block.bars) // columns)
     tables = []
     for start in range(0, len(block.bars), size):
-        caption = block.caption if columns == 1 else f"{block.caption}, from place {start + 1}"
         rows = [_render_bar(bar) for bar in block.bars[start : start + size]]
-        tables.append(_wrap_table(_render_table(caption, block.headings, rows, "numeric bars")))
+        places = f", {start + 1} to {start + len(rows)}" if columns > 1 else ""
+        caption = f"{block.caption}{places}"
+        tables.append(_render_table(caption, block.headings, rows, "numeric bars"))
     note = element("p", block.note, class_="note") if block.note else Markup()
     return element("div", element("div", *tables, class_=f"columns-{columns}"), note, class_="block")
 
@@ -132,7 +133,7 @@ def _(block: Histogram) -> Markup:
         for one in block.bins
     ]
     heading = block.unit[:1].upper() + block.unit[1:]
-    table = _wrap_table(_render_table(block.caption, (heading, "Count", "Share"), rows, "numeric"))
+    table = _render_table(block.caption, (heading, "Count", "Share"), rows, "numeric")
     return element(
         "figure",
         element("figcaption", block.caption),
@@ -162,7 +163,7 @@ def _(block: Command) -> Markup:
     return element(
         "figure",
         element("figcaption", "Command"),
-        element("pre", element("code", text), tabindex="0"),
+        element("pre", element("code", text), tabindex="0", role="region", aria_label="Command"),
         element("p", block.caption, class_="note"),
     )
 
@@ -183,18 +184,10 @@ def _render_figure(figure: Figure) -> Markup:
 
 def _render_table(caption: str, headings: tuple[str, ...], rows: list[Markup], kind: str) -> Markup:
     head = element("tr", *(element("th", heading, scope="col") for heading in headings))
-    return element(
-        "table",
-        element("caption", caption),
-        element("thead", head),
-        element("tbody", *rows),
-        class_=kind,
-    )
-
-
-def _wrap_table(table: Markup) -> Markup:
-    """A table may be wider than a phone; it then scrolls by itself, by keyboard too."""
-    return element("div", table, class_="scroll", tabindex="0")
+    parts = (element("caption", caption), element("thead", head), element("tbody", *rows))
+    table = element("table", *parts, class_=kind)
+    # It may be wider than a phone, and then scrolls by itself, by keyboard too.
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def _render_bar(bar: Bar) -> Markup:

@@ -58,7 +58,7 @@ tbody th{font-weight:400}
 .words th{color:var(--soft);white-space:nowrap;width:1%;padding-right:1rem}
 .words thead{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}
 .bars tbody th{width:100%;min-width:8rem;overflow-wrap:anywhere}
-.beside{display:flex;gap:.75rem;align-items:center}
+.beside{display:flex;gap:.75rem;align-items:center;min-height:1.55em}
 .beside code{flex:0 1 6.5rem;min-width:3.5rem}
 .beside svg{flex:1 1 2rem;min-width:1.5rem;margin:0}
 .columns-2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1.5rem 2.5rem}
@@ -116,8 +116,10 @@ mark small{font-size:.7em;color:var(--soft);margin-left:.4em}
 footer{color:var(--soft);font-size:.8125rem;padding-bottom:2.5rem;border-top:1px solid var(--line);
 padding-top:1rem}
 @media (max-width:30rem){main,footer{padding:0 1rem}header{padding-top:1.5rem}
-.figures{grid-template-columns:1fr 1fr;gap:1rem}th,td{padding-left:.7rem}
+.figures{grid-template-columns:1fr 1fr;gap:1rem}th,td{padding-left:.6rem}table{font-size:.8125rem}
+.numeric td,.numeric th:not(:first-child){white-space:normal}
 .bars tbody th{min-width:6.5rem}.words,.words tbody,.words tr,.words th,.words td{display:block;width:auto}
+.example{padding:.75rem .75rem .9rem}.line{gap:.5rem}.line p{padding-left:.6rem}
 .words th{border:0;padding-bottom:0}.words td{padding:0 0 .4rem}}
 @media print{nav,details{display:none}section{break-inside:auto}.example,figure{break-inside:avoid}}
 """

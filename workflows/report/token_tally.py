@@ -1,8 +1,8 @@
 """Which tokens occur, how often, and in which scripts they are written.
 
 In: arrays of token ids. Out: counts. Memory follows the size of the vocabulary. The bytes of scripts are
-those of the pieces of the vocabulary: white space is not among them, nor is what became `[UNK]`, and text that the
-tokenizer lower-cased or stripped of accents is counted as it came out.
+those of the pieces of the vocabulary: white space is not among them, nor is what became `[UNK]`, and
+text that the tokenizer lower-cased or stripped of accents is counted as it came out.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TokenTally:
         # minlength makes the result as long as the vocabulary; a longer one would mean a foreign id.
         self._counts += np.bincount(token_ids, minlength=len(self._counts))
 
-    @cached_property
+    @property
     def _of_text(self) -> NDArray[np.int64]:
         counts = self._counts.copy()
         counts[list(self._vocabulary.reserved_ids)] = 0

@@ -6,6 +6,7 @@ plain values. Nothing is read before it is sure that the page may be written.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable
 from typing import Any
@@ -41,10 +42,13 @@ class ReportFile:
     """
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
+        if path.lower().startswith(("http://", "https://")):
+            raise UsageError(f"--output {path} can't be written to; give a local path, gs:// or s3://.")
         folder, _, name = path.rpartition("/")
-        if not name:
+        if not name or os.path.isdir(path):
             raise UsageError(
-                f"--output {path} is a folder; give the name of a file, such as {path}report.html."
+                f"--output {path} is a folder; give the name of a file, such as "
+                f"{folder}/{name}{'/' if name else ''}report.html."
             )
         self.path = path
         self._name = name
@@ -58,8 +62,6 @@ class ReportFile:
         self._folder.write_bytes(self._name, content)
 
     def _require_free(self) -> None:
-        if self._folder.is_read_only:
-            raise UsageError(f"--output {self.path} can't be written to; give a local path, gs:// or s3://.")
         if not self._overwrite and self._folder.exists(self._name):
             raise UsageError(
                 f"{self.path} is there already.\nChoose another --output, or replace it with --overwrite."
