@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -30,6 +32,25 @@ def make_tokenizer(texts: list[str]) -> Tokenizer:
     return bert_tokenizer({token: index for index, token in enumerate(dict.fromkeys(tokens))})
 
 
+def tokenize_as_the_library_does(tokenizer: Tokenizer, documents: list[list[str]]) -> list[list[int]]:
+    """The ids of each document with a token, sentence by sentence, special tokens spelled out as text."""
+    theirs = Tokenizer.from_str(tokenizer.to_str())
+    theirs.encode_special_tokens = True
+    flat = [
+        [i for sentence in document for i in theirs.encode(sentence, add_special_tokens=False).ids]
+        for document in documents
+    ]
+    return [document for document in flat if document]
+
+
+def put_back(row: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """The segments of an example before masking, each with the special tokens at its end and A's start."""
+    ids = list(row["input_ids"])
+    for position, original in zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True):
+        ids[position] = original
+    return ids[: row["segment_a_length"]], ids[row["segment_a_length"] :]
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     texts=st.lists(TEXTS, min_size=2, max_size=6),
@@ -40,47 +61,34 @@ def make_tokenizer(texts: list[str]) -> Tokenizer:
 def test_labels_put_back_give_the_text(texts: list[str], seed: int, objective: str) -> None:
     tokenizer = make_tokenizer(texts)
     sentences = segment_documents(pa.array(texts, pa.large_string()), "sentencex", "en")
-    theirs = Tokenizer.from_str(tokenizer.to_str())
-    theirs.encode_special_tokens = True
-    text_ids = [
-        [theirs.encode(sentence, add_special_tokens=False).ids for sentence in document]
-        for document in sentences.to_pylist()
-    ]
-    documents = [flat for document in text_ids if (flat := [i for sentence in document for i in sentence])]
+    documents = tokenize_as_the_library_does(tokenizer, sentences.to_pylist())
     assume(len(documents) >= 2)
 
     tokenized = SentenceTokenizer(tokenizer).tokenize(sentences)
     table = pa.table({"token_ids": tokenized.token_ids, "sentence_lengths": tokenized.sentence_lengths})
-    pool = PoolTokens.from_tables([table.filter(pa.compute.list_value_length(table["token_ids"]) > 0)])
+    has_tokens = tokenized.token_ids.value_lengths().to_numpy(zero_copy_only=False) > 0
+    pool = PoolTokens.from_tables([table.filter(pa.array(has_tokens))])
     _, record, _ = describe_tokenizer(tokenizer, "made")
     config = BuildConfig(
         seed=seed, objective=objective, max_seq_length=16, short_seq_prob=0.3, masked_lm_prob=0.5
     )
     pairs = sample_pairs(pool, config, RandomStream(seed, "pairs", "x"))
     vocabulary = masking_vocabulary(tokenizer, record)
-    rows = [
-        row
-        for block in make_blocks(pool, pairs, config, vocabulary, RandomStream(seed, "masks", "x"))
-        for row in block.examples.to_pylist()
-    ]
+    blocks = make_blocks(pool, pairs, config, vocabulary, RandomStream(seed, "masks", "x"))
 
-    never_in_text = {record.pad_id, record.cls_id, record.sep_id, record.mask_id}
     segments = []
-    for row in rows:
-        ids, cut = list(row["input_ids"]), row["segment_a_length"]
-        special_places = {0, cut - 1, len(ids) - 1}
+    for row in (row for block in blocks for row in block.examples.to_pylist()):
+        special_places = {0, row["segment_a_length"] - 1, len(row["input_ids"]) - 1}
         assert special_places.isdisjoint(row["masked_lm_positions"])
-        for position, original in zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True):
-            ids[position] = original
-        assert ids[0] == record.cls_id
-        assert ids[cut - 1] == ids[-1] == record.sep_id
-        segments += [ids[1 : cut - 1], *([ids[cut:-1]] if objective == "next-sentence" else [])]
-        assert never_in_text.isdisjoint(segments[-1])
+        a, b = put_back(row)
+        assert (a[0], a[-1]) == (record.cls_id, record.sep_id)
+        assert b[-1:] == ([] if objective == "mlm" else [record.sep_id])
+        segments += [a[1:-1], *([b[:-1]] if b else [])]
     if objective == "mlm":
         # Every token once, in order: the examples together are the text.
         assert [i for segment in segments for i in segment] == [i for document in documents for i in document]
-    texts_of_ids = [" ".join(map(str, ["", *document, ""])) for document in documents]
+    spelled = [f" {' '.join(map(str, document))} " for document in documents]
     for segment in segments:
-        wanted = " ".join(map(str, ["", *segment, ""]))
         assert segment
-        assert any(wanted in text for text in texts_of_ids)
+        assert {record.pad_id, record.cls_id, record.sep_id, record.mask_id}.isdisjoint(segment)
+        assert any(f" {' '.join(map(str, segment))} " in document for document in spelled)

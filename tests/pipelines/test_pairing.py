@@ -230,6 +230,22 @@ def test_a_sentence_longer_than_an_example_is_cut() -> None:
     assert (pairs.b_end - pairs.b_start).min() >= 1
 
 
+def test_two_sentences_longer_than_an_example_share_it() -> None:
+    # 29 tokens of 32 are text: of two long sentences the longer gives way down to the other, then they take
+    # turns, so that A keeps 15 and B 14 (Google's script cuts B where both are equally long); and of a short
+    # and a long one the short stays whole.
+    long_document, longer_document, short_document = [[[7] * 500]], [[[8] * 900]], [[[9] * 4]]
+
+    _, both_long = sample([*long_document, *longer_document], max_seq_length=32)
+    _, one_short = sample([*long_document, *short_document], max_seq_length=32)
+
+    for pairs, expected in ((both_long, [(15, 14), (15, 14)]), (one_short, [(25, 4), (4, 25)])):
+        a_lengths, b_lengths = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+        assert list(zip(a_lengths.tolist(), b_lengths.tolist(), strict=True)) == expected
+        assert pairs.labels is not None
+        assert pairs.labels.tolist() == [1, 1]
+
+
 @settings(max_examples=100, deadline=None)
 @given(documents=DOCUMENTS, seed=st.integers(0, 1000), max_seq_length=st.integers(8, 40))
 def test_sentence_order_pairs_neighbours(documents: list[Document], seed: int, max_seq_length: int) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import apache_beam as beam
-from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipelines.hashing_writer import WrittenFile
@@ -30,7 +29,7 @@ def test_finished_pieces_come_apart_as_their_records(tmp_path: Path) -> None:
     (tmp_path / f"{reads[1].name}.bin").write_bytes(b"abd")
     (tmp_path / "plan").write_bytes(dump_plan(reads))
 
-    with TestPipeline(runner=IN_PROCESS_RUNNER) as pipeline:
+    with beam.Pipeline(runner=IN_PROCESS_RUNNER) as pipeline:
         pieces = (
             pipeline
             | "List" >> ReadPlan(str(tmp_path / "plan"), load_plan, ReadDescriptor)

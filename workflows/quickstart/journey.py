@@ -21,8 +21,8 @@ from workflows.terminal import Stopwatch, Terminal
 PROMPTS = (
     "if the file does not [MASK], an error is raised.",
     "return the [MASK] of the given string.",
-    "the default [MASK] is none.",
-    "raise an exception if the [MASK] is not valid.",
+    "see the [MASK] for more information.",
+    "the [MASK] must be an integer or a string.",
     "return a list of all the [MASK] in the module.",
 )
 SENTENCE = "return the number of items in the list."

@@ -109,11 +109,11 @@ def draw_strip(parts: Sequence[Part], description: str) -> Markup:
 
 
 def nice_ceiling(number: float) -> float:
-    """The least of 1, 2, 4, 5, 6, 8 times a power of ten that is no less: 1 for 0, 400 for 312."""
+    """The least of 1, 2, 3, 4, 5, 6, 8 times a power of ten that is no less: 1 for 0, 400 for 312."""
     if number <= 1:
         return 1
     power = 10.0 ** math.floor(math.log10(number))
-    for factor in (1, 2, 4, 5, 6, 8, 10):
+    for factor in (1, 2, 3, 4, 5, 6, 8, 10):
         if factor * power >= number:
             return factor * power
     return 10 * power

@@ -95,7 +95,7 @@ def _headline(dataset: Dataset) -> tuple[Figure, ...]:
     return (
         Figure("examples", compact_count(manifest.num_examples), f"{manifest.num_examples:,}"),
         Figure("tokens", compact_count(manifest.num_tokens), f"{manifest.num_tokens:,}"),
-        Figure("tokens an example", f"{mean:.1f}", f"{config.max_seq_length:,} at most"),
+        Figure("mean length", f"{mean:.1f}", f"tokens, {config.max_seq_length:,} at most"),
         Figure("masked", percent(figures["num_masked_tokens"], manifest.num_tokens), "of all tokens"),
         Figure("shards", f"{len(manifest.shards):,}", format_bytes(figures["size_bytes"])),
         Figure("vocabulary", f"{manifest.tokenizer.vocab_size:,}", "entries"),

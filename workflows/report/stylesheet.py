@@ -7,11 +7,13 @@ behind it, and no meaning hangs on colour alone.
 STYLESHEET = """
 :root{color-scheme:light dark;
 --paper:#fcfcfa;--panel:#f3f4f1;--ink:#1c2024;--soft:#59616b;--line:#dcdfda;
---accent:#2c5fb3;--mask:#a66300;--random:#b3372f;--kept:#187a68;--quiet:#c9cdc8;--good:#187a68;--contrast:#7a4bb0;
+--accent:#2c5fb3;--mask:#a66300;--random:#b3372f;--kept:#187a68;--quiet:#c9cdc8;
+--good:#187a68;--contrast:#7a4bb0;
 --mask-wash:#fdefd2;--random-wash:#fce3df;--kept-wash:#d8f0ea;--a-wash:#2c5fb3;--b-wash:#7a4bb0}
 @media (prefers-color-scheme:dark){:root{
 --paper:#15181b;--panel:#1e2226;--ink:#e6e8e6;--soft:#a0a8b0;--line:#343a40;
---accent:#79a6f2;--mask:#f0b453;--random:#f58c80;--kept:#5cc9b1;--quiet:#4a5158;--good:#5cc9b1;--contrast:#c19bf0;
+--accent:#79a6f2;--mask:#f0b453;--random:#f58c80;--kept:#5cc9b1;--quiet:#4a5158;
+--good:#5cc9b1;--contrast:#c19bf0;
 --mask-wash:#41310f;--random-wash:#4a221e;--kept-wash:#123d35;--a-wash:#79a6f2;--b-wash:#c19bf0}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}

@@ -8,7 +8,7 @@ from workflows.report.charts import compact_count, draw_bar, draw_histogram, dra
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [(0, 1), (1, 1), (1.5, 2), (3, 4), (5, 5), (7, 8), (9, 10), (312, 400), (1000, 1000), (1001, 2000)],
+    [(0, 1), (1, 1), (1.5, 2), (3, 3), (5, 5), (7, 8), (9, 10), (312, 400), (1000, 1000), (1001, 2000)],
 )
 def test_nice_ceiling(number: float, expected: float) -> None:
     assert nice_ceiling(number) == expected
