@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import BinaryIO
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,13 @@ _HASH_BYTES = 16
 _OFFSET_BYTES = 8
 _ROW_BYTES = 4
 _HEADER_BYTES = (NUM_BUCKETS + 1) * _OFFSET_BYTES
+
+
+class ByteSink(Protocol):
+    """What can be written to."""
+
+    def write(self, content: bytes, /) -> int:
+        """Write all of the bytes."""
 
 
 def hash_texts(texts: pa.Array, first_row: int) -> NDArray[np.void]:
@@ -58,7 +65,7 @@ def hash_texts(texts: pa.Array, first_row: int) -> NDArray[np.void]:
     return records
 
 
-def write_hashes(stream: BinaryIO, hashes: NDArray[np.void]) -> None:
+def write_hashes(stream: ByteSink, hashes: NDArray[np.void]) -> None:
     """Write the hashes of a read, sorted into buckets."""
     ordered = hashes[np.lexsort((hashes["row"], hashes["low"], hashes["high"]))]
     bounds = np.arange(1, NUM_BUCKETS, dtype=np.uint64) << np.uint64(56)
@@ -107,7 +114,7 @@ def find_repeats(hashes: Sequence[NDArray[np.void]]) -> list[NDArray[np.uint32]]
     return [rows[start:end] for start, end in pairwise(bounds)]
 
 
-def write_repeats(stream: BinaryIO, repeats: Sequence[NDArray[np.uint32]]) -> None:
+def write_repeats(stream: ByteSink, repeats: Sequence[NDArray[np.uint32]]) -> None:
     """Write what `find_repeats` found."""
     bounds = np.concatenate([[0], np.cumsum([len(rows) for rows in repeats])])
     stream.write(bounds.astype("<u8").tobytes())

@@ -19,6 +19,7 @@ from pipelines import ingest_steps as steps
 from pipelines import storage
 from pipelines.corpus_manifest import IngestJob, commit_corpus, load_corpus_manifest
 from pipelines.corpus_writer import REJECTS_FOLDER
+from pipelines.duplicate_steps import FindDuplicates, ReadOrder
 from pipelines.ingest_plan import IngestPlan, dump_plan, load_plan, plan_ingest
 from pipelines.launching import count_cores, run_pipeline
 from pipelines.planned_work import FINISHED, UNFINISHED, FindFinished, ReadPlan
@@ -111,14 +112,18 @@ class Ingest(beam.PTransform):
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         """Read top to bottom: what happens to the documents."""
         job = self._job
-        reads = (
-            pipeline
-            | "ListReads" >> ReadPlan(storage.join(job.work.path, _PLAN_NAME), load_plan, ReadDescriptor)
-            | "FindFinished" >> FindFinished(job.work)
-        )
+        plan_path = storage.join(job.work.path, _PLAN_NAME)
+        planned = pipeline | "ListReads" >> ReadPlan(plan_path, load_plan, ReadDescriptor)
+        reads = planned | "FindFinished" >> FindFinished(job.work)
+        if job.config.keep_duplicates:
+            read_documents = beam.ParDo(steps.ReadDocumentsFn(job.config))
+        else:
+            order = ReadOrder(job.work, plan_path)
+            repeats = planned | "FindDuplicates" >> FindDuplicates(job.work, job.config, order)
+            read_documents = beam.ParDo(steps.ReadDocumentsFn(job.config, order), beam.pvalue.AsList(repeats))
         written = (
             reads[UNFINISHED]  # ReadDescriptor
-            | "ReadDocuments" >> beam.ParDo(steps.ReadDocumentsFn(job.config))
+            | "ReadDocuments" >> read_documents
             | "SegmentSentences" >> beam.ParDo(steps.SegmentSentencesFn(job.config))
             | "TokenizeSentences" >> TokenizeSentences(job)
             | "WriteCorpus" >> WriteCorpus(job)

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.corpus_manifest import Record
 from pipelines.corpus_writer import CorpusWriter
+from pipelines.duplicate_steps import ReadOrder, split_repeats
 from pipelines.readers import read_documents
 from pipelines.reads import ReadDescriptor
-from pipelines.rejections import NO_TOKENS, RejectedDocument
+from pipelines.rejections import DUPLICATE, NO_TOKENS, RejectedDocument
 from pipelines.segmentation import choose_segmenter, segment_documents
 from pipelines.splits import mark_validation
 from pipelines.table_batch import TableBatch
@@ -37,23 +38,39 @@ from schemas.manifests import TokenizerRecord
 class ReadDocumentsFn(beam.DoFn):
     """Reads documents: tables `documents` (`DOCUMENT_SCHEMA`), notes `rejected`."""
 
-    def __init__(self, config: IngestConfig) -> None:
+    def __init__(self, config: IngestConfig, order: ReadOrder | None = None) -> None:
         self._config = config
+        self._order = order
 
-    def process(self, read: ReadDescriptor) -> Iterator[TableBatch]:
-        """Yield the documents of a read, the last batch marked as such; at least one batch."""
+    def process(self, read: ReadDescriptor, repeat_pieces: list[str] | None = None) -> Iterator[TableBatch]:
+        """Yield the documents of a read, the last batch marked as such; at least one batch.
+
+        Args:
+            read: what to read.
+            repeat_pieces: what lists the documents that repeat an earlier one; None keeps them.
+        """
+        repeats = np.empty(0, np.uint32)
+        if self._order is not None and repeat_pieces is not None:
+            repeats = self._order.load_repeats(read, repeat_pieces)
+        first_row = 0
         waiting = TableBatch(
             work=read.name, tables={"documents": DOCUMENT_SCHEMA.empty_table()}, notes={"rejected": ()}
         )
         for sequence, batch in enumerate(read_documents(read, self._config)):
             if sequence:
                 yield waiting
+            documents, repeated = split_repeats(batch.table, first_row, repeats)
+            first_row += batch.table.num_rows
+            duplicates = [
+                RejectedDocument(document_id, DUPLICATE, "its text is that of an earlier document")
+                for document_id in repeated["document_id"].to_pylist()
+            ]
             waiting = TableBatch(
                 work=read.name,
-                tables={"documents": batch.table},
+                tables={"documents": documents},
                 sequence=sequence,
                 is_last=False,
-                notes={"rejected": tuple(batch.rejected)},
+                notes={"rejected": (*batch.rejected, *duplicates)},
             )
         yield _replace(waiting, is_last=True)
 

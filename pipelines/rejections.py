@@ -20,10 +20,12 @@ MISSING_TEXT = "missing_text"
 """The text field is absent, null or no string."""
 TOO_LONG = "too_long"
 """The document is longer than `max_document_bytes`."""
+DUPLICATE = "duplicate"
+"""The text is that of an earlier document."""
 NO_TOKENS = "no_tokens"
 """The tokenizer finds no token in the text."""
 
-REASONS = (EMPTY, INVALID_UTF8, INVALID_JSON, INVALID_CSV, MISSING_TEXT, TOO_LONG, NO_TOKENS)
+REASONS = (EMPTY, INVALID_UTF8, INVALID_JSON, INVALID_CSV, MISSING_TEXT, TOO_LONG, DUPLICATE, NO_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,8 @@ class WorkFolder:
                 self.remove()
 
     def count_finished(self) -> int:
-        """How many pieces are finished."""
-        return len(self.finished_names())
+        """How many pieces are finished. A name with a dot, a step on the way to pieces, doesn't count."""
+        return sum("." not in name for name in self.finished_names())
 
     def finished_names(self) -> list[str]:
         """The names of the finished pieces, sorted."""

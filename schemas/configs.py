@@ -45,6 +45,8 @@ class IngestConfig(FrozenModel):
         language: ISO 639 code for the segmenter; a region or script behind it is dropped.
         validation_fraction: expected share of documents held out, by a hash of their text.
         max_document_bytes: a longer document is rejected under `too_long`.
+        keep_duplicates: keep documents whose text occurred before; otherwise they are rejected under
+            `duplicate`.
     """
 
     inputs: Inputs
@@ -55,6 +57,7 @@ class IngestConfig(FrozenModel):
     language: Annotated[str, AfterValidator(normalise_language)] = "en"
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
     max_document_bytes: Annotated[int, Field(ge=1)] = 100_000_000
+    keep_duplicates: bool = False
 
 
 class VocabConfig(FrozenModel):

@@ -163,6 +163,11 @@ ingest_options = combine(
     click.option(
         "--max-document-bytes", type=int, help="A longer document is rejected.  [default: 100000000]"
     ),
+    click.option(
+        "--keep-duplicates/--drop-duplicates",
+        default=None,
+        help="Keep documents whose text occurred before.  [default: drop-duplicates]",
+    ),
 )
 
 build_options = combine(

@@ -354,6 +354,7 @@ def test_the_graph_is_small_and_tables_have_their_coder(tmp_path: Path, tiny_tok
     assert [transforms[key].unique_name.removeprefix("Ingest/") for key in whole.subtransforms] == [
         "ListReads",
         "FindFinished",
+        "FindDuplicates",
         "ReadDocuments",
         "SegmentSentences",
         "TokenizeSentences",

@@ -35,6 +35,8 @@ PROGRAM = """
     from schemas.configs import IngestConfig
     from schemas.errors import ClozelineError
 
+    STEPS_BEFORE_READS = 6 + 1  # hashing six reads, and one comparison
+
     ingest_plan.choose_read_bytes = lambda files: sum(file.size_bytes for file in files) // 6 + 1
     tokenizer, harm, signal_name = sys.argv[1:]
 
@@ -56,9 +58,9 @@ PROGRAM = """
     if harm == "while writing":
         harm_at_call(work_folder.HashingWriter, "write", 20)
     elif harm == "before a sidecar":
-        harm_at_call(work_folder.WorkFolder, "finish", 3)
+        harm_at_call(work_folder.WorkFolder, "finish", STEPS_BEFORE_READS + 3)
     elif harm == "after a sidecar":
-        harm_at_call(work_folder.WorkFolder, "finish", 3, after=True)
+        harm_at_call(work_folder.WorkFolder, "finish", STEPS_BEFORE_READS + 3, after=True)
     elif harm == "before the manifest":
         harm_at_call(work_folder.WorkFolder, "commit", 1)
     elif harm == "after the manifest":
@@ -147,7 +149,7 @@ def test_killed_and_run_again_it_gives_the_same_bytes(
     code, errors = run_harmed(tiny_tokenizer_path, harm)
     assert code == -signal.SIGKILL, errors
     output = folder / "out"
-    finished = WorkFolder(str(output)).finished_names()
+    finished = [name for name in WorkFolder(str(output)).finished_names() if "." not in name]
     assert len(finished) == num_finished or (harm == "while writing" and len(finished) < NUM_READS)
     assert (output / "corpus.json").exists() == (harm == "after the manifest")
     kept = {
