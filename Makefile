@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MINUTES ?= 5
+BENCH ?=
 
-.PHONY: quickstart test lint types imports unit test-slow golden clean help
+.PHONY: quickstart test lint types imports unit test-slow bench golden clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +31,10 @@ unit: $(STAMP)
 
 test-slow: $(STAMP) ## the checks that are too slow for every change
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu" tests
+
+bench: $(STAMP) ## ratios to other ways, side by side; BENCH="speed --corpus my.jsonl" chooses
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 golden: $(STAMP) ## write the golden files anew, after a change of the bytes that was meant
 	$(BIN)/python docs/schemas/export.py

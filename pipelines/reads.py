@@ -209,4 +209,9 @@ def _explain_no_match(pattern: str) -> str:
         )
     if any(character in pattern for character in "*?["):
         return f"--input {pattern} matches no file\nCheck the path, and quote the glob against the shell."
+    if storage.exists(pattern):
+        return (
+            f"--input {pattern} is a pipe or a device; expected a file, which several workers can read\n"
+            "Write what comes out of it to a file first."
+        )
     return f"--input {pattern}: no such file"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import posixpath
 import shutil
@@ -62,23 +63,15 @@ def match(pattern: str) -> list[FileEntry]:
     """The files that a glob or a plain path names, sorted by path; none is an empty list.
 
     Args:
-        pattern: `*` and `?` match within a folder, `**` across folders. A local file that really has such a
-            name is taken literally. Folders are left out, and local files whose name begins with a dot.
+        pattern: `*` and `?` match within a folder, `**` across folders, and `**/` also none. A local file
+            that really has such a name is taken literally. Folders are left out, and local files whose name,
+            or a folder that `**` stands for, begins with a dot.
     """
     with _explained("list", pattern):
-        if not is_local(pattern):
-            return sorted(_match_beam(pattern))
-        if os.path.exists(pattern):
-            paths = [pattern]
-        elif "**" in pattern:
-            # Beam finds nothing under a relative pattern unless it begins with a folder.
-            rooted = pattern if os.path.dirname(pattern) else os.path.join(os.curdir, pattern)
-            added = len(rooted) - len(pattern)
-            paths = [entry.path[added:] for entry in _match_beam(rooted)]
-        else:
-            # Beam would walk through every folder below, however deep.
-            paths = glob.glob(pattern)
-        return sorted(FileEntry(path, os.path.getsize(path)) for path in paths if os.path.isfile(path))
+        if is_local(pattern) and os.path.exists(pattern):
+            return [FileEntry(pattern, os.path.getsize(pattern))] if os.path.isfile(pattern) else []
+        match_one = _match_local if is_local(pattern) else _match_beam
+        return sorted({entry for variant in _vary_folders(pattern) for entry in match_one(variant)})
 
 
 def list_folder(folder: str) -> list[FileEntry]:
@@ -200,6 +193,26 @@ def write_bytes(path: str, content: bytes, work_folder: str | None = None) -> No
     """Write a small file in one step, as `write_atomically` does."""
     with write_atomically(path, work_folder) as stream:
         stream.write(content)
+
+
+def _vary_folders(pattern: str) -> Iterator[str]:
+    """The pattern, and those in which a `**/` stands for no folder: for Beam it stands for one at least."""
+    *folders, name = pattern.split("/")
+    choices = [(f"{folder}/", "") if folder == "**" else (f"{folder}/",) for folder in folders]
+    return ("".join((*chosen, name)) for chosen in itertools.product(*choices))
+
+
+def _match_local(pattern: str) -> list[FileEntry]:
+    if "**" in pattern:
+        # Beam finds nothing under a relative pattern unless it begins with a folder.
+        root = "" if os.path.isabs(pattern) else os.path.join(os.curdir, "")
+        fixed = len(os.path.join(os.path.dirname(pattern.partition("**")[0]), ""))
+        paths = [entry.path[len(root) :] for entry in _match_beam(root + pattern)]
+        paths = [path for path in paths if not any(n.startswith(".") for n in path[fixed:].split(os.sep))]
+    else:
+        # Beam would walk through every folder below, however deep.
+        paths = glob.glob(pattern)
+    return [FileEntry(path, os.path.getsize(path)) for path in paths if os.path.isfile(path)]
 
 
 def _match_beam(pattern: str) -> list[FileEntry]:

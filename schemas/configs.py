@@ -26,8 +26,19 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _require_unicode(text: str) -> str:
+    """Refuse bytes that are no UTF-8, which Python carries as lone surrogates and no manifest can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds bytes that are no UTF-8; write ? for each, or rename it") from None
+    return text
+
+
+UnicodeText = Annotated[str, AfterValidator(_require_unicode)]
+
 Inputs = Annotated[
-    tuple[str, ...], Field(min_length=1), AfterValidator(lambda paths: tuple(sorted(set(paths))))
+    tuple[UnicodeText, ...], Field(min_length=1), AfterValidator(lambda paths: tuple(sorted(set(paths))))
 ]
 """Paths or globs, sorted and each once: their order on the command line must not matter."""
 
@@ -51,8 +62,8 @@ class IngestConfig(FrozenModel):
 
     inputs: Inputs
     format: InputFormat = "auto"
-    text_field: str = "text"
-    id_field: str = "id"
+    text_field: UnicodeText = "text"
+    id_field: UnicodeText = "id"
     segmenter: Segmenter = "sentencex"
     language: Annotated[str, AfterValidator(normalise_language)] = "en"
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
@@ -75,7 +86,7 @@ class VocabConfig(FrozenModel):
 
     inputs: Inputs
     format: InputFormat = "auto"
-    text_field: str = "text"
+    text_field: UnicodeText = "text"
     vocab_size: Annotated[int, Field(ge=16, le=1 << 24)] = 30_522
     min_frequency: Annotated[int, Field(ge=1)] = 2
     lowercase: bool = True

@@ -27,6 +27,7 @@ from schemas.configs import FrozenModel
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
 from schemas.manifests import TOKENIZER_NAME, Count, TokenizerRecord
 from trainer.distributed import choose_device
+from trainer.hugging_face_folder import holds_hugging_face_model, read_hugging_face_model
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
 from trainer.named_state import copy_weights, optimiser_tensors, restore_optimiser
@@ -69,7 +70,7 @@ class LoadedCheckpoint:
 
     Attributes:
         path: the checkpoint's folder.
-        step: optimiser steps that it has seen.
+        step: optimiser steps that it has seen; 0 for a Hugging Face folder, which does not say.
         model: in evaluation mode, on the device asked for.
         model_config: its sizes.
         tokenizer: the record of its tokenizer: vocabulary size and special ids.
@@ -183,14 +184,17 @@ def load_checkpoint(path: str, device: str = "cpu") -> LoadedCheckpoint:
     """Load a trained model for evaluation.
 
     Args:
-        path: a run folder, of which the newest checkpoint is taken, or the folder of one checkpoint.
+        path: a run folder, of which the newest checkpoint is taken, the folder of one checkpoint, or a
+            Hugging Face folder with `model.safetensors` and `tokenizer.json`, as `clozeline export` writes.
         device: where the model goes: `cpu`, `cuda`, `cuda:N` or `auto`.
 
     Raises:
-        UsageError: there is no checkpoint, or no such device.
+        UsageError: there is no checkpoint, or no such device, or the folder holds another kind of model.
         CorruptDataError: a file of it is missing, truncated or changed.
     """
     target = choose_device(device)
+    if _is_hugging_face(OutputFolder(path)):
+        return _load_hugging_face(OutputFolder(path), target)
     folder, name = find_checkpoint(path)
     record = read_record(folder, name)
     model = BertForPretraining(record.model)
@@ -236,6 +240,23 @@ def read_weights(folder: OutputFolder, name: str, record: CheckpointRecord) -> d
         CorruptDataError: the file is missing, truncated or changed.
     """
     return _read_tensors(folder, name, record, MODEL_NAME)
+
+
+def _is_hugging_face(folder: OutputFolder) -> bool:
+    return holds_hugging_face_model(folder) and not folder.exists(MARKER_NAME)
+
+
+def _load_hugging_face(folder: OutputFolder, device: torch.device) -> LoadedCheckpoint:
+    found = read_hugging_face_model(folder)
+    return LoadedCheckpoint(
+        path=folder.path,
+        step=0,
+        model=found.model.to(device),
+        model_config=found.config,
+        tokenizer=found.tokenizer,
+        max_seq_length=found.max_seq_length,
+        tokenizer_json=found.tokenizer_json,
+    )
 
 
 def _read_tensors(folder: OutputFolder, name: str, record: CheckpointRecord, file: str) -> dict[str, Tensor]:

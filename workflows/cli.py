@@ -20,6 +20,7 @@ from workflows.failures import run_to_exit_code
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart", "Go the whole way on the text that every Python carries."),
     "vocab": ("vocab", "Learn a WordPiece vocabulary from text."),
+    "preview": ("preview", "Show what the first documents would become."),
     "ingest": ("ingest", "Turn text into a corpus of tokenized documents."),
     "build": ("build", "Turn a corpus into shards of masked examples."),
     "prepare": ("prepare", "Run vocab, ingest and build from one recipe."),
@@ -30,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "Measure a trained model on held-out examples."),
     "fill-mask": ("fill_mask", "Let a trained model fill each [MASK] of a text."),
     "next-sentence": ("next_sentence", "Judge whether one sentence follows another."),
+    "export": ("export", "Write a trained model as a folder that transformers opens."),
 }
 
 

@@ -31,14 +31,15 @@ def summarize_shards(shards: Sequence[ShardRecord]) -> dict[str, Any]:
         "num_documents": sum(shard.num_documents for shard in shards),
         "num_documents_unused": sum(shard.num_documents_unused for shard in shards),
         "num_masked_tokens": num_chosen,
-        "is_next_share": _share(num_is_next, num_labels),
-        "chosen_share": _share(num_chosen, num_maskable),
-        "mask_share": _share(sum(shard.masking.num_masked_tokens for shard in shards), num_chosen),
-        "random_share": _share(sum(shard.masking.num_random_tokens for shard in shards), num_chosen),
-        "kept_share": _share(sum(shard.masking.num_kept_tokens for shard in shards), num_chosen),
+        "is_next_share": share(num_is_next, num_labels),
+        "chosen_share": share(num_chosen, num_maskable),
+        "mask_share": share(sum(shard.masking.num_masked_tokens for shard in shards), num_chosen),
+        "random_share": share(sum(shard.masking.num_random_tokens for shard in shards), num_chosen),
+        "kept_share": share(sum(shard.masking.num_kept_tokens for shard in shards), num_chosen),
         "size_bytes": sum(shard.size_bytes for shard in shards),
     }
 
 
-def _share(part: int, whole: int) -> float | None:
+def share(part: int, whole: int) -> float | None:
+    """A part of a whole, to six decimals; None where there is no whole."""
     return round(part / whole, 6) if whole else None

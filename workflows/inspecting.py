@@ -11,12 +11,13 @@ Deterministic: the first examples of a split in stored order, which is random al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import click
+import pyarrow as pa
 from tokenizers import Tokenizer
 
 from schemas.examples import NOT_NEXT
@@ -87,6 +88,24 @@ def read_examples(dataset: Dataset, split: Split, num_examples: int, first: int 
     """
     tokenizer = Tokenizer.from_str(dataset.read_tokenizer().decode())
     return list(islice(_iterate_readable(dataset, split, first, tokenizer), num_examples))
+
+
+def readable_examples(
+    source: str, blocks: Sequence[pa.RecordBatch], objective: str, tokenizer: Tokenizer
+) -> list[ReadableExample]:
+    """All examples of some record batches of `schemas.examples.example_schema`.
+
+    Args:
+        source: what the examples are named by, in place of a shard.
+        blocks: the batches; there may be none.
+        objective: what their labels mean.
+        tokenizer: that of their ids.
+    """
+    if not blocks:
+        return []
+    examples = arrays_from_blocks(blocks)
+    labels = _LABELS.get(objective, {})
+    return [_make_readable(source, row, examples, row, labels, tokenizer) for row in range(len(examples))]
 
 
 def describe_example(example: ReadableExample) -> list[str]:

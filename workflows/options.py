@@ -211,7 +211,10 @@ tokenizer_option = click.option(
     help="tokenizer.json, vocab.txt, or a folder that holds one.",
 )
 checkpoint_option = click.option(
-    "--checkpoint", required=True, metavar="FOLDER", help="A run folder, or one of its checkpoints."
+    "--checkpoint",
+    required=True,
+    metavar="FOLDER",
+    help="A run folder, one of its checkpoints, or a Hugging Face folder.",
 )
 device_option = click.option(
     "--device", metavar="NAME", default="cpu", show_default=True, help="cpu, cuda or cuda:N."

@@ -20,10 +20,13 @@ import yaml
 
 from schemas.errors import UsageError
 
+RECIPE_META = "workflows.recipe"
+"""Where click's context keeps what `--recipe` was given, since the option is no parameter of a command."""
 RECIPE_FOLDER = Path(__file__).parent / "recipes"
 COMMANDS_WITH_RECIPE = ("vocab", "ingest", "build", "prepare", "train")
 _FOLDERS_BELOW_OUTPUT = {
     "vocab": {"output": "tokenizer"},
+    "preview": {"tokenizer": "tokenizer"},
     "ingest": {"tokenizer": "tokenizer", "output": "corpus"},
     "build": {"corpus": "corpus", "output": "dataset"},
     "train": {"data": "dataset", "output": "run"},
@@ -87,6 +90,7 @@ def _apply_recipe(ctx: click.Context, _param: click.Parameter, name: str | None)
     if name is None or ctx.resilient_parsing:
         return
     recipe = load_recipe(name)
+    ctx.meta[RECIPE_META] = name
     _fill_folders(ctx.info_name or "", recipe)
     by_option = {
         _option_name(param): param.name for param in ctx.command.params if isinstance(param, click.Option)

@@ -32,7 +32,7 @@ def run_vocab_stage(
     terminal: Terminal, config: VocabConfig, output: str, options: RunOptions
 ) -> dict[str, Any]:
     """Learn a vocabulary; returns `vocab_size`, `output`, `seconds` and what was read."""
-    with _quiet_import():
+    with quiet_import():
         from pipelines.vocabulary import run_vocab
 
     done_before = _is_done(output, TOKENIZER_NAME, options)
@@ -53,7 +53,7 @@ def run_ingest_stage(
     terminal: Terminal, config: IngestConfig, tokenizer: str, output: str, options: RunOptions
 ) -> dict[str, Any]:
     """Make a corpus; returns the counts of its manifest, `seconds`, `megabytes_per_second` and `output`."""
-    with _quiet_import():
+    with quiet_import():
         from pipelines.ingest import run_ingest
 
     done_before = _is_done(output, CORPUS_MANIFEST_NAME, options)
@@ -90,7 +90,7 @@ def run_build_stage(
     terminal: Terminal, config: BuildConfig, corpus: str, output: str, options: RunOptions
 ) -> dict[str, Any]:
     """Make a dataset; returns the counts and shares of its manifest, `seconds`, `warnings` and `output`."""
-    with _quiet_import():
+    with quiet_import():
         from pipelines.build import run_build
 
     done_before = _is_done(output, DATASET_MANIFEST_NAME, options)
@@ -120,7 +120,7 @@ def run_build_stage(
 
 
 @contextmanager
-def _quiet_import() -> Iterator[None]:
+def quiet_import() -> Iterator[None]:
     """Beam warns, while it is imported, of cloud libraries that a local run doesn't need."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

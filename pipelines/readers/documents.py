@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from pipelines import storage
 from pipelines.readers.batches import DocumentBatch, coalesce
 from pipelines.readers.delimited import read_delimited
 from pipelines.readers.jsonl import read_jsonl
@@ -15,6 +16,7 @@ from pipelines.readers.parquet import read_parquet
 from pipelines.readers.pieces import ReadDescriptor, ReadPiece
 from pipelines.readers.text import read_text, read_text_lines, read_text_sentences
 from schemas.configs import IngestConfig, VocabConfig
+from schemas.errors import ClozelineError
 
 _DEFAULT_ID_FIELD: str = IngestConfig.model_fields["id_field"].default
 _DEFAULT_MAX_DOCUMENT_BYTES: int = IngestConfig.model_fields["max_document_bytes"].default
@@ -32,9 +34,32 @@ def read_documents(read: ReadDescriptor, config: IngestConfig | VocabConfig) -> 
         Batches with at least one document or rejection; a read without documents yields none.
 
     Raises:
-        ClozelineError: a file can't be read, is truncated or not what its format says; the message names it.
+        ClozelineError: a file can't be read, is truncated or not what its format says, or has another size
+            than when it was listed; the message names it.
     """
-    return coalesce(batch for piece in read.pieces for batch in _read_piece(piece, config))
+    return coalesce(batch for piece in read.pieces for batch in _read_checked(piece, config))
+
+
+def _read_checked(piece: ReadPiece, config: IngestConfig | VocabConfig) -> Iterator[DocumentBatch]:
+    """Read a piece and see that the file still is as long as it was when it was cut into pieces.
+
+    The ranges of another file would miss some of its documents and halve others.
+    """
+    try:
+        yield from _read_piece(piece, config)
+    except ClozelineError:
+        _check_size(piece)
+        raise
+    _check_size(piece)
+
+
+def _check_size(piece: ReadPiece) -> None:
+    found = storage.size_bytes(piece.path)
+    if found != piece.file_size:
+        raise ClozelineError(
+            f"{piece.path} was changed while it was read: it had {piece.file_size} bytes and has {found} now\n"
+            "Run the same command again when nothing writes to it any more."
+        )
 
 
 def _read_piece(piece: ReadPiece, config: IngestConfig | VocabConfig) -> Iterator[DocumentBatch]:

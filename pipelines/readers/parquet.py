@@ -54,7 +54,7 @@ def read_parquet(
     collector = DocumentCollector(piece.path, max_document_bytes)
     with _open_parquet(piece.path) as file:
         schema = file.schema_arrow
-        _check_text_column(piece.path, schema, text_field)
+        _check_columns(piece.path, schema, text_field, id_field)
         has_ids = id_field in schema.names and _is_identifier(schema.field(id_field).type)
         end = file.metadata.num_row_groups if piece.end is None else piece.end
         row = sum(file.metadata.row_group(index).num_rows for index in range(piece.start))
@@ -96,15 +96,20 @@ def _read_identifiers(column: pa.Array) -> list[str | None]:
     return [None if name is None else name.decode(errors="replace") for name in names]
 
 
-def _check_text_column(path: str, schema: pa.Schema, text_field: str) -> None:
+def _check_columns(path: str, schema: pa.Schema, text_field: str, id_field: str) -> None:
     if text_field not in schema.names:
         raise ClozelineError(
             f"{path} has no column {text_field!r}; its columns are {', '.join(schema.names)}\n"
             "Name the one that holds the text with --text-field."
         )
+    for option, field in (("--text-field", text_field), ("--id-field", id_field)):
+        if schema.names.count(field) > 1:
+            raise ClozelineError(
+                f"{path} has {schema.names.count(field)} columns {field!r}; expected one\n"
+                f"Rename them, or name another column with {option}."
+            )
     found = schema.field(text_field).type
-    is_binary = pa.types.is_binary(found) or pa.types.is_large_binary(found)
-    if not (is_binary or _is_string(found)):
+    if not (_is_binary(found) or _is_string(found)):
         raise ClozelineError(
             f"{path}: column {text_field!r} holds {found}; expected strings\n"
             "Name the one that holds the text with --text-field."
@@ -118,6 +123,16 @@ def _is_string(value_type: pa.DataType) -> bool:
         pa.types.is_string(value_type)
         or pa.types.is_large_string(value_type)
         or pa.types.is_string_view(value_type)
+    )
+
+
+def _is_binary(value_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(value_type):
+        return _is_binary(value_type.value_type)
+    return (
+        pa.types.is_binary(value_type)
+        or pa.types.is_large_binary(value_type)
+        or pa.types.is_binary_view(value_type)
     )
 
 

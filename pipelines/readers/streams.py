@@ -12,8 +12,8 @@ import contextlib
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ def open_plain(path: str, compression: Compression | None, offset: int = 0) -> I
         if compression is None:
             yield stored
             return
+        if not stored.read(1):
+            raise EOFError  # a compressed file of nothing has a few bytes all the same
+        stored.seek(0)
         with contextlib.closing(_decompress(stored, compression)) as plain:
             yield plain
 
@@ -57,11 +60,52 @@ def _decompress(stored: BinaryIO, compression: Compression) -> BinaryIO:
     if compression == "gzip":
         return cast("BinaryIO", gzip.GzipFile(fileobj=stored, mode="rb"))
     if compression == "bzip2":
-        return cast("BinaryIO", bz2.BZ2File(stored))
+        return cast("BinaryIO", _JoinedStreams(stored, bz2.BZ2Decompressor))
     if compression == "xz":
-        return cast("BinaryIO", lzma.LZMAFile(stored))
+        return cast("BinaryIO", _JoinedStreams(stored, lzma.LZMADecompressor))
     # The stream reader of `zstandard` takes a truncated frame for a whole one; Arrow's does not.
     return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(stored, mode="r"), "zstd"))
+
+
+class _JoinedStreams:
+    """The plain bytes of compressed streams one after another, with padding of zeros between them or not.
+
+    `BZ2File` and `LZMAFile` take whatever follows the first stream and is no other for garbage and pass over
+    it: one wrong byte where the second stream begins, and all but the first are lost without a word.
+    """
+
+    def __init__(self, stored: BinaryIO, make_decompressor: Callable[[], Any]) -> None:
+        self._stored = stored
+        self._make = make_decompressor
+        self._decompressor = make_decompressor()
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; none only at the end."""
+        while True:
+            portion = b""
+            if self._decompressor.eof:
+                portion = self._find_next_stream()
+                if not portion:
+                    return b""
+                self._decompressor = self._make()
+            elif self._decompressor.needs_input:
+                portion = self._stored.read(_PORTION_BYTES)
+                if not portion:
+                    raise EOFError
+            plain: bytes = self._decompressor.decompress(portion, size)
+            if plain:
+                return plain
+
+    def _find_next_stream(self) -> bytes:
+        portion: bytes = self._decompressor.unused_data
+        while not (portion := portion.lstrip(b"\0")):
+            portion = self._stored.read(_PORTION_BYTES)
+            if not portion:
+                break
+        return portion
+
+    def close(self) -> None:
+        """Nothing of its own to close."""
 
 
 @contextlib.contextmanager

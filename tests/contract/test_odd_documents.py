@@ -1,4 +1,4 @@
-"""Documents that tend to break things, from the bytes of their file to the examples, each with its right value."""
+"""Documents that tend to break things, from the bytes of their file to examples: the right value of each."""
 
 from __future__ import annotations
 
@@ -89,4 +89,5 @@ def test_documents_of_one_sentence_have_no_next_one(folder: Path, tiny_tokenizer
 def _read_rows(shard: Path) -> list[dict[str, Any]]:
     with tarfile.open(shard) as archive:
         contents = [stream.read() for member in archive if (stream := archive.extractfile(member))]
-    return [row for content in contents for row in pa.ipc.open_file(io.BytesIO(content)).read_all().to_pylist()]
+    tables = [pa.ipc.open_file(io.BytesIO(content)).read_all() for content in contents]
+    return [row for table in tables for row in table.to_pylist()]

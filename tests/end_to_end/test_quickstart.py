@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,14 @@ from workflows.quickstart import docstrings
 
 PACKAGES = ("asyncio", "collections", "email", "json", "logging", "pydoc_data", "unittest")
 STAGES = ("collect", "vocab", "ingest", "build", "train", "evaluate")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: socket.socket, address: object) -> None:
+        raise AssertionError(f"the quickstart wants to reach {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
 @pytest.fixture
@@ -32,6 +41,7 @@ def test_the_whole_way_and_then_found_done(
     first = invoke(*arguments, "--json")
     assert first.exit_code == 0, first.output
     summary = json.loads(first.stdout)
+    assert all(f"{stage} ..." in first.stderr for stage in STAGES)
     assert summary.keys() >= {*STAGES, "fill_mask", "next_sentence", "seconds", "output"}
     assert summary["ingest"]["num_documents_read"] == summary["collect"]["num_documents"] > 100
     assert summary["build"]["num_examples"] > 1000
@@ -53,13 +63,18 @@ def test_the_whole_way_and_then_found_done(
 
     human = invoke(*arguments)
     for said in (
-        "documents",
-        "is next",
-        "masked LM accuracy",
-        "always the most frequent token",
-        "Next: clozeline",
+        f"collected {summary['collect']['num_documents']:,} documents",
+        f"tokens {summary['ingest']['num_tokens']:,}",
+        f"examples {summary['build']['num_examples']:,}",
+        f"is next {summary['build']['is_next_share']:.1%}",
+        f"{summary['ingest']['megabytes_per_second']:.1f} MB/s",
+        f"masked LM loss {evaluation['before']['masked_lm_loss']:.3f} -> {evaluation['masked_lm_loss']:.3f}",
+        f"masked LM accuracy {evaluation['before']['masked_lm_accuracy']:.1%} -> ",
+        f"always the most frequent token: {evaluation['unigram']['masked_lm_accuracy']:.1%}",
+        *(f"{stage} {output / folder}" for stage, folder in (("build", "dataset"), ("train", "run"))),
+        "Next: clozeline prepare --input ",
     ):
-        assert said in human.stdout
+        assert said in " ".join(human.stdout.split()), said
     assert human.stdout.count("[MASK]") >= 5
 
     other = invoke("quickstart", "--minutes", "1", "--output", str(output))

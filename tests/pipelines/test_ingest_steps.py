@@ -15,7 +15,7 @@ from pipelines.reads import ReadDescriptor, ReadPiece
 from pipelines.table_batch import TableBatch
 from pipelines.tokenizer_files import load_tokenizer
 from pipelines.work_folder import WorkFolder
-from schemas.configs import InputFormat, IngestConfig
+from schemas.configs import IngestConfig, InputFormat
 from schemas.errors import CorruptDataError
 
 LINES = st.lists(

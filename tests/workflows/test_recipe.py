@@ -51,6 +51,21 @@ def test_output_is_the_folder_of_the_whole(tmp_path: Path) -> None:
     assert _values_of("prepare", *use)["output"] == "all/"
 
 
+@pytest.mark.parametrize(
+    ("name", "length", "predictions", "steps"),
+    [("bert-base-phase1", 128, 20, 900_000), ("bert-base-phase2", 512, 77, 100_000)],
+)
+def test_the_phases_have_the_published_sizes(name: str, length: int, predictions: int, steps: int) -> None:
+    """Devlin et al. 2018, section A.2: a million steps of 256 sequences, nine tenths of them 128 long."""
+    recipe = load_recipe(name)
+    assert (recipe["max-seq-length"], recipe["max-predictions-per-seq"]) == (length, predictions)
+    training = [
+        recipe[option] for option in ("model", "steps", "batch-size", "learning-rate", "weight-decay")
+    ]
+    assert training == ["base", steps, 256, 1e-4, 0.01]
+    assert recipe["warmup-steps"] == 10_000
+
+
 def test_phase_2_takes_what_phase_1_made() -> None:
     values = _values_of("prepare", "--recipe", "bert-base-phase2")
     assert values["corpus"] == "bert-base-128/corpus"

@@ -24,6 +24,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from workflows.quickstart.whole_file import write_whole
+
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _MIN_DOCSTRING_CHARACTERS = 20
 _MAX_SOURCE_BYTES = 4_000_000
@@ -90,11 +92,9 @@ def collect_documents(
         workers: processes that parse.
         progress: called with (files done, files in all).
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_name(output.name + ".unfinished")
     num_documents = num_text_bytes = num_unreadable = 0
     seen: set[bytes] = set()
-    with unfinished.open("wb") as stream:
+    with write_whole(output) as stream:
         for done, documents in enumerate(_extract_all(files, workers), start=1):
             if documents is None:
                 num_unreadable += 1
@@ -107,7 +107,6 @@ def collect_documents(
                     stream.write(line.encode() + b"\n")
             if progress is not None:
                 progress(done, len(files))
-    unfinished.replace(output)
     return CollectedText(num_documents, num_text_bytes, len(files), num_unreadable)
 
 

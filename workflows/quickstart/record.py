@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import UsageError
+from workflows.quickstart.whole_file import write_whole
 
 RECORD_NAME = "quickstart.json"
 STAGE_FOLDERS = ("text", "tokenizer", "corpus", "dataset", "run")
@@ -79,11 +80,9 @@ class QuickstartRecord:
         self._write()
 
     def _write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / (RECORD_NAME + ".unfinished")
         content = {"settings": self._settings, "stages": self.stages}
-        unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(self.folder / RECORD_NAME)
+        with write_whole(self.folder / RECORD_NAME) as stream:
+            stream.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def _parse(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

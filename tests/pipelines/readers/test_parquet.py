@@ -1,3 +1,4 @@
+import os
 import re
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ def write(path, columns, **options):
 
 
 def read(path, start=0, end=None, config=CONFIG):
-    descriptor = ReadDescriptor((ReadPiece(path, "parquet", None, start, end, 0),), 0)
+    descriptor = ReadDescriptor((ReadPiece(path, "parquet", None, start, end, os.path.getsize(path)),), 0)
     kept, rejected = [], []
     for batch in read_documents(descriptor, config):
         kept += zip(batch.table["document_id"].to_pylist(), batch.table["text"].to_pylist(), strict=True)
@@ -43,7 +44,9 @@ def test_rows_are_documents(tmp_path):
         pa.binary(),
         pa.large_binary(),
         pa.string_view(),
+        pa.binary_view(),
         pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int32(), pa.binary()),
     ],
     ids=str,
 )

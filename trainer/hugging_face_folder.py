@@ -1,0 +1,148 @@
+"""A folder as Hugging Face's `save_pretrained` leaves it: a BERT with both heads, and its tokenizer.
+
+    hf-model/config.json             sizes of the model
+    hf-model/model.safetensors       weights, under Hugging Face's names
+    hf-model/tokenizer.json          the tokenizer
+    hf-model/tokenizer_config.json   how transformers opens it
+
+In: such a folder. Out: the model, its sizes and its tokenizer. The other way round is `trainer.export`.
+transformers itself is not needed, and nothing is unpickled. Deterministic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from schemas.errors import CorruptDataError, UsageError
+from schemas.manifests import TOKENIZER_NAME, TokenizerRecord
+from trainer.model.config import ModelConfig, parse_model_config
+from trainer.model.hugging_face import from_hugging_face
+from trainer.model.pretraining import BertForPretraining
+from trainer.named_state import copy_weights
+from trainer.output_folder import OutputFolder
+from trainer.tensor_files import parse_tensors, read_tensor_file
+
+CONFIG_NAME = "config.json"
+WEIGHTS_NAME = "model.safetensors"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+
+_SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+
+@dataclass(frozen=True)
+class HuggingFaceModel:
+    """What a folder holds.
+
+    Attributes:
+        model: in evaluation mode, on the CPU, in float32.
+        config: its sizes.
+        tokenizer: the record of its tokenizer, as a manifest would hold it.
+        tokenizer_json: the canonical content of its `tokenizer.json`.
+        max_seq_length: tokens of a sequence at most: the tokenizer's `model_max_length`, or all positions.
+    """
+
+    model: BertForPretraining
+    config: ModelConfig
+    tokenizer: TokenizerRecord
+    tokenizer_json: str
+    max_seq_length: int
+
+
+def holds_hugging_face_model(folder: OutputFolder) -> bool:
+    """Whether a folder has the files of one. A run has no weights beside its `config.json`."""
+    return folder.exists(WEIGHTS_NAME) and folder.exists(CONFIG_NAME)
+
+
+def read_hugging_face_model(folder: OutputFolder) -> HuggingFaceModel:
+    """Open the model in a folder.
+
+    Raises:
+        UsageError: it is another kind of model, lacks a head, or has no `tokenizer.json` with BERT's special
+            tokens.
+        CorruptDataError: a file is damaged.
+    """
+    config = _read_config(folder)
+    tokenizer_json, record = _read_tokenizer(folder)
+    model = BertForPretraining(config)
+    expected = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    ours = from_hugging_face(_read_weights(folder), expected)
+    copy_weights(model, {name: tensor.to(torch.float32) for name, tensor in ours.items()}, folder.path)
+    return HuggingFaceModel(
+        model=model.eval(),
+        config=config,
+        tokenizer=record,
+        tokenizer_json=tokenizer_json,
+        max_seq_length=_read_max_length(folder, config.max_position_embeddings),
+    )
+
+
+def _read_config(folder: OutputFolder) -> ModelConfig:
+    content = folder.read_bytes(CONFIG_NAME)
+    vocab_size = _parse_object(content, folder.locate(CONFIG_NAME)).get("vocab_size")
+    if not isinstance(vocab_size, int):
+        raise UsageError(
+            f"{folder.locate(CONFIG_NAME)} has vocab_size {vocab_size!r}; expected a number of entries.\n"
+            f"Give a folder that transformers' `save_pretrained` or `clozeline export` wrote."
+        )
+    return parse_model_config(content, vocab_size, folder.locate(CONFIG_NAME))
+
+
+def _read_weights(folder: OutputFolder) -> dict[str, Tensor]:
+    if folder.is_local:
+        return read_tensor_file(folder.local_path(WEIGHTS_NAME))
+    return parse_tensors(folder.read_bytes(WEIGHTS_NAME), folder.locate(WEIGHTS_NAME))
+
+
+def _read_tokenizer(folder: OutputFolder) -> tuple[str, TokenizerRecord]:
+    path = folder.locate(TOKENIZER_NAME)
+    if not folder.exists(TOKENIZER_NAME):
+        raise UsageError(
+            f"{folder.path} has no {TOKENIZER_NAME}.\n"
+            f"Save its tokenizer there: transformers' AutoTokenizer, then `save_pretrained`."
+        )
+    content = folder.read_bytes(TOKENIZER_NAME)
+    try:
+        tokenizer = Tokenizer.from_str(content.decode())
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).split("\n", 1)[0]
+        raise CorruptDataError(f"{path} is no readable tokenizer: {reason}.\nCopy it anew.") from None
+    ids = {f"{name}_id": tokenizer.token_to_id(token) for name, token in _SPECIAL_TOKENS.items()}
+    missing = [token for name, token in _SPECIAL_TOKENS.items() if ids[f"{name}_id"] is None]
+    if missing:
+        raise UsageError(f"{path} lacks {', '.join(missing)}.\nGive a model with a BERT vocabulary.")
+    # `ingest` records a tokenizer in this form, so that a model and data of one vocabulary are known as such.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    canonical = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=1) + "\n"
+    record = TokenizerRecord(
+        sha256=hashlib.sha256(canonical.encode()).hexdigest(),
+        vocab_size=max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1,
+        **ids,
+    )
+    return canonical, record
+
+
+def _read_max_length(folder: OutputFolder, num_positions: int) -> int:
+    if not folder.exists(TOKENIZER_CONFIG_NAME):
+        return num_positions
+    path = folder.locate(TOKENIZER_CONFIG_NAME)
+    found = _parse_object(folder.read_bytes(TOKENIZER_CONFIG_NAME), path).get("model_max_length")
+    # transformers writes 1e30 for "no limit".
+    return int(min(found, num_positions)) if isinstance(found, (int, float)) and found > 0 else num_positions
+
+
+def _parse_object(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise CorruptDataError(f"{path} is no JSON: {error}.\nCopy it anew.") from None
+    if not isinstance(fields, dict):
+        raise CorruptDataError(f"{path} holds a JSON {type(fields).__name__}; expected an object.")
+    return fields
