@@ -227,8 +227,14 @@ def _explain_empty(job: IngestJob, plan: IngestPlan) -> ClozelineError:
         return _explain_nothing(plan)
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(rejected.items()))
     return ClozelineError(
-        f"none of the {rejected.total()} documents read could be kept: {counts}\nThe first: {example}"
+        f"none of the documents read could be kept: {counts}\nThe first: {example}{_remedy(rejected)}"
     )
+
+
+def _remedy(rejected: Counter[str]) -> str:
+    """What to change, told by the most frequent reason; empty where nothing but other text helps."""
+    remedy = _REMEDIES.get(max(sorted(rejected), key=rejected.__getitem__))
+    return f". {remedy}" if remedy else ""
 
 
 def _explain_nothing(plan: IngestPlan) -> ClozelineError:

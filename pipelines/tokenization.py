@@ -5,7 +5,7 @@ In: sentences as an Arrow list of strings a document. Out: `token_ids` and `sent
 `tokenizers` library with `encode_special_tokens = True`, whatever was tokenized before and however the
 documents are cut into blocks.
 
-A corpus has far fewer distinct words than words, so a block of text is split at white space,
+A corpus has far fewer distinct words than words, so a block of text is split at white space and punctuation,
 dictionary-encoded by Arrow, the library asked about words that this process has not met yet
 (`pipelines.distinct_words`), and the ids gathered by NumPy. Where the tokenizer is not BERT's, the library
 gets each sentence.

@@ -12,6 +12,7 @@ punctuation, unusual spaces, characters that decompose) stays inside a piece and
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -20,8 +21,11 @@ from numpy.typing import NDArray
 
 _SEPARATORS = b" \t\n\r"
 # The normaliser deletes other ASCII white space (VT, FF, FS …) as control characters: no words end there.
-_IS_SEPARATOR = np.zeros(256, dtype=np.bool_)
-_IS_SEPARATOR[list(_SEPARATORS)] = True
+_ASCII_PUNCTUATION = string.punctuation.encode()
+_IS_PUNCTUATION = np.zeros(256, dtype=np.bool_)
+_IS_PUNCTUATION[list(_ASCII_PUNCTUATION)] = True
+_ENDS_WORD = _IS_PUNCTUATION.copy()
+_ENDS_WORD[list(_SEPARATORS)] = True
 # ASCII punctuation, general punctuation (dashes, quotes, ellipsis, …) and CJK commas, stops and brackets:
 # each has had a punctuation category and no decomposition for as long as Unicode has known it.
 _PUNCTUATION = r"!-/:-@\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011"
@@ -71,12 +75,14 @@ def encode_words(
 
     Returns:
         words: dictionary<int32, string> [words]. A word ends after each separator and with each string, and
-            keeps its separator, since Arrow's strings lie end to end.
+            keeps its separator, since Arrow's strings lie end to end. Each character of ASCII punctuation is
+            a word: there are far fewer distinct words than with it, and cutting here is cheaper than later.
         word_offsets: int32 [words + 1] into the block.
     """
     starts = np.empty(len(block) + 1, dtype=np.bool_)
     starts[0] = True
-    np.take(_IS_SEPARATOR, block, out=starts[1:])
+    np.take(_ENDS_WORD, block, out=starts[1:])
+    starts[:-1] |= _IS_PUNCTUATION[block]
     starts[offsets] = True
     word_offsets = np.flatnonzero(starts).astype(np.int32)
     words = pa.StringArray.from_buffers(

@@ -48,6 +48,9 @@ def run_to_exit_code(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         told = str(error.__cause__ or error)
         click.echo(told or "interrupted; type the same command again to go on from here", err=True)
         return EXIT_INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return EXIT_USAGE
     except Exception as error:
         if "--debug" in own:
             traceback.print_exc()

@@ -11,6 +11,8 @@ Deterministic: the first examples of a split in stored order, which is random al
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +20,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+from rich.cells import cell_len
 from tokenizers import Tokenizer
 
 from schemas.examples import NOT_NEXT
@@ -108,17 +111,27 @@ def readable_examples(
     return [_make_readable(source, row, examples, row, labels, tokenizer) for row in range(len(examples))]
 
 
-def describe_example(example: ReadableExample) -> list[str]:
-    """The lines that show an example, styled; click drops the style where the output takes none."""
+def describe_example(example: ReadableExample, width: int | None = None) -> list[str]:
+    """The lines that show an example, styled; click drops the style where the output takes none.
+
+    Args:
+        example: what to show.
+        width: characters in a line, so that none is broken within a word; None for a segment a line.
+    """
     head = f"{example.shard} example {example.number}"
     facts = f"{len(example.tokens)} tokens, {len(example.masked)} chosen"
     label = f"  {_style_label(example.label)}" if example.label else ""
     lines = [f"{click.style(head, bold=True)}{label}  {facts}"]
     a_end = example.segment_a_length
-    lines.append("  A  " + _join(example, 1, a_end - 1))
+    lines += _lay_out("  A  ", _mark_tokens(example, 1, a_end - 1), width)
     if a_end < len(example.tokens):
-        lines.append("  B  " + _join(example, a_end, len(example.tokens) - 1))
+        lines += _lay_out("  B  ", _mark_tokens(example, a_end, len(example.tokens) - 1), width)
     return lines
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _iterate_readable(
@@ -168,9 +181,29 @@ def _style_label(label: str) -> str:
     )
 
 
-def _join(example: ReadableExample, start: int, end: int) -> str:
+def _mark_tokens(example: ReadableExample, start: int, end: int) -> list[str]:
     marks = {token.position: _mark(token) for token in example.masked}
-    return " ".join(marks.get(position, example.tokens[position]) for position in range(start, end))
+    return [marks.get(position, example.tokens[position]) for position in range(start, end)]
+
+
+def _lay_out(head: str, words: list[str], width: int | None) -> list[str]:
+    """The words after a head, and below it where a line is full."""
+    if width is None:
+        return [head + " ".join(words)]
+    lines: list[str] = []
+    line, used = head + words[0], len(head) + _count_columns(words[0])
+    for word in words[1:]:
+        columns = _count_columns(word)
+        if used + 1 + columns > width:
+            lines.append(line)
+            line, used = " " * len(head) + word, len(head) + columns
+        else:
+            line, used = f"{line} {word}", used + 1 + columns
+    return [*lines, line]
+
+
+def _count_columns(word: str) -> int:
+    return cell_len(click.unstyle(word))
 
 
 def _mark(token: MaskedToken) -> str:

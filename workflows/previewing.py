@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workflows.dataset_statistics import share
-from workflows.inspecting import ReadableExample, describe_example, readable_examples
+from workflows.inspecting import ReadableExample, describe_example, readable_examples, terminal_width
 from workflows.summaries import Lines
 from workflows.terminal import format_count, format_share
 
@@ -72,7 +72,7 @@ def describe_preview(preview: Preview, num_examples: int) -> Iterator[str]:
     if preview.rejected:
         yield ""
     for example in first_examples(preview, num_examples):
-        yield from describe_example(example)
+        yield from describe_example(example, terminal_width())
         yield ""
 
 

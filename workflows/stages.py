@@ -17,6 +17,7 @@ from schemas.configs import BuildConfig, IngestConfig, VocabConfig
 from schemas.manifests import CORPUS_MANIFEST_NAME, DATASET_MANIFEST_NAME, TOKENIZER_NAME
 from workflows.dataset_statistics import summarize_shards
 from workflows.terminal import Stopwatch, Terminal
+from workflows.text_layout import require_told_layout
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ def run_vocab_stage(
     with quiet_import():
         from pipelines.vocabulary import run_vocab
 
+    require_told_layout(config, options.beam_args)
     done_before = _is_done(output, TOKENIZER_NAME, options)
     watch = Stopwatch()
-    with terminal.work("vocab", "steps") as progress:
+    with terminal.work("vocab", "reads", then="learning the entries") as progress:
         summary = run_vocab(
             config,
             output,
@@ -56,6 +58,7 @@ def run_ingest_stage(
     with quiet_import():
         from pipelines.ingest import run_ingest
 
+    require_told_layout(config, options.beam_args)
     done_before = _is_done(output, CORPUS_MANIFEST_NAME, options)
     watch = Stopwatch()
     with terminal.work("ingest", "reads") as progress:

@@ -95,11 +95,13 @@ def train_lines(summary: Mapping[str, Any]) -> Lines:
             f", resumed from {format_count(resumed)}" if resumed else ""
         )
     time = f"{format_seconds(summary['seconds'])}, {format_count(summary['tokens_per_second'])} tokens/s"
+    held_out = summary.get("last_evaluation")
     return [
         ("model", f"{format_count(summary['num_parameters'])} parameters, {summary['precision']}"),
         ("steps", steps),
         ("seen", seen),
         *([("loss", ", ".join(losses))] if losses else []),
+        *([("held out", evaluation_lines(held_out)[0][1])] if held_out else []),
         ("time", time),
         ("checkpoint", str(summary["checkpoint"])),
     ]

@@ -41,22 +41,23 @@ class Terminal:
             click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
     @contextmanager
-    def work(self, title: str, unit: str) -> Iterator[WorkReporter]:
+    def work(self, title: str, unit: str, *, then: str = "finishing") -> Iterator[WorkReporter]:
         """Show the progress of one piece of work.
 
         Args:
             title: what is done, in a word or two.
             unit: what is counted, in the plural.
+            then: what is still being done when all are counted.
 
         Yields:
             a function of (done, total), with a method `note`.
         """
         with _standard_output_left_alone():
             if self._interactive:
-                with _progress_bar(title, unit) as report:
+                with _progress_bar(title, unit, then) as report:
                     yield report
             else:
-                yield _LineReporter(title, unit, self.say)
+                yield _LineReporter(title, unit, then, self.say)
 
     def finish(self, summary: Mapping[str, Any], lines: Sequence[tuple[str, str]], next_command: str) -> None:
         """Print the closing summary.
@@ -131,9 +132,21 @@ class WorkReporter:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._note = ""
+        self._first: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int) -> None:
         """Report how many of how many are done."""
+
+    def _measure_rate(self, done: int) -> float:
+        """Pieces a second since the first report; 0 before the second.
+
+        What an earlier process had done, and this one's start, count in neither the pieces nor the time.
+        """
+        seconds = self._seconds
+        if self._first is None:
+            self._first = seconds, done
+        since, before = self._first
+        return (done - before) / (seconds - since) if seconds > since else 0.0
 
     def note(self, text: str) -> None:
         """Say something beside the progress, such as the loss."""
@@ -147,20 +160,24 @@ class WorkReporter:
 class _LineReporter(WorkReporter):
     """Writes a plain line now and then."""
 
-    def __init__(self, title: str, unit: str, say: Callable[[str], None]) -> None:
+    def __init__(self, title: str, unit: str, then: str, say: Callable[[str], None]) -> None:
         super().__init__()
         self._title = title
         self._unit = unit
+        self._then = then
         self._say = say
         self._last_seconds = 0.0
         say(f"{title} ...")
 
     def __call__(self, done: int, total: int) -> None:
+        rate = self._measure_rate(done)
         seconds = self._seconds
         if seconds - self._last_seconds < _SECONDS_BETWEEN_LINES:
             return
         self._last_seconds = seconds
-        left = f", {format_seconds(seconds / done * (total - done))} left" if 0 < done < total else ""
+        left = f", {self._then}"
+        if done < total:
+            left = f", {format_seconds((total - done) / rate)} left" if rate > 0 else ""
         note = f", {self._note}" if self._note else ""
         self._say(f"{self._title}: {done:,} of {total:,} {self._unit}{left}{note}")
 
@@ -168,34 +185,61 @@ class _LineReporter(WorkReporter):
 class _BarReporter(WorkReporter):
     """Moves a bar of rich's."""
 
-    def __init__(self, update: Callable[..., None]) -> None:
+    update: Callable[..., None]
+
+    def __init__(self, unit: str, then: str) -> None:
         super().__init__()
-        self._update = update
+        self._unit = unit
+        self._then = then
+        self._done = ""
 
     def __call__(self, done: int, total: int) -> None:
-        rate = f"{done / self._seconds:,.1f}/s" if done else ""
-        self._update(completed=done, total=total, rate=rate, note=self._note)
+        rate = self._measure_rate(done)
+        self._done = f"{done:,}/{total:,} {self._unit}"
+        facts = [self._done]
+        if rate > 0:
+            facts.append(f"{rate:,.1f}/s")
+        if done >= total:
+            facts.append(self._then)
+        elif rate > 0:
+            facts.append(f"{format_seconds((total - done) / rate)} left")
+        self.update(completed=done, total=total, facts=", ".join(filter(None, [*facts, self._note])))
+
+    @property
+    def elapsed(self) -> str:
+        """The time since the start of the work, as a person says it."""
+        return format_seconds(self._seconds)
+
+    def close(self) -> None:
+        """Leave the last count, or nothing of work that was found done or failed before its first piece."""
+        if self._done:
+            self.update(facts=", ".join(filter(None, [self._done, self._note])))
+        else:
+            self.update(visible=False)
 
 
 @contextmanager
-def _progress_bar(title: str, unit: str) -> Iterator[WorkReporter]:
+def _progress_bar(title: str, unit: str, then: str) -> Iterator[WorkReporter]:
     from rich import progress as rich_progress
     from rich.console import Console
 
+    console = Console(stderr=True)
     columns = (
         rich_progress.TextColumn(f"{title:<9}"),
-        rich_progress.BarColumn(bar_width=30),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TextColumn(unit + " {task.fields[rate]}"),
-        rich_progress.TimeElapsedColumn(),
-        rich_progress.TextColumn("left"),
-        rich_progress.TimeRemainingColumn(),
-        rich_progress.TextColumn("{task.fields[note]}"),
+        rich_progress.BarColumn(bar_width=max(10, min(30, console.width - 70))),
+        rich_progress.TextColumn("{task.fields[facts]}", markup=False),
+        # rich's own clock stops at the last piece, and what comes then may take longer than all pieces.
+        rich_progress.TextColumn("{task.fields[report].elapsed}", style="progress.elapsed"),
     )
     # redirect_*: what a library prints must not pass through the bar to standard output.
-    with rich_progress.Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as bar:
-        task = bar.add_task(title, total=None, rate="", note="")
-        yield _BarReporter(partial(bar.update, task))
+    with rich_progress.Progress(*columns, console=console, redirect_stdout=False) as bar:
+        report = _BarReporter(unit, then)
+        task = bar.add_task(title, total=None, facts="starting", report=report)
+        report.update = partial(bar.update, task)
+        try:
+            yield report
+        finally:
+            report.close()
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def _check_size(piece: ReadPiece) -> None:
     found = storage.size_bytes(piece.path)
     if found != piece.file_size:
         raise ClozelineError(
-            f"{piece.path} was changed while it was read: it had {piece.file_size} bytes and has {found} now\n"
+            f"{piece.path} was changed while it was read: it had {piece.file_size} bytes, now {found}\n"
             "Run the same command again when nothing writes to it any more."
         )
 

@@ -34,7 +34,7 @@ def main() -> None:
     print(describe_machine(), flush=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="clozeline-bench-") as name:
         folder = Path(name)
-        whole = prepare_corpus(arguments.corpus, folder)
+        whole = prepare_corpus(arguments.corpus, folder, keep_duplicates=arguments.keep_duplicates)
         for benchmark in arguments.names or list(_BENCHMARKS):
             megabytes = arguments.peers_megabytes if benchmark == "peers" else arguments.megabytes
             corpus = take_head(whole, None if megabytes is None else int(megabytes * 1e6), folder)
@@ -55,6 +55,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers-megabytes", type=float, default=_PEERS_MEGABYTES, help="the same for `peers`"
     )
+    parser.add_argument("--keep-duplicates", action="store_true", help="work on repeated documents too")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side is measured")
     parser.add_argument("--folder", type=Path, help="where to work (default: the system's temporary folder)")
     return parser.parse_args()

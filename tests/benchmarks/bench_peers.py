@@ -32,7 +32,9 @@ def run(corpus: Corpus, folder: Path, rounds: int) -> list[Row]:
     documents, tokenizer = str(corpus.documents), str(corpus.tokenizer)
     outputs = (str(folder / f"peer-{number}") for number in itertools.count())
     contestants: dict[str, Callable[[], Measurement]] = {
-        "ingest + build": lambda: measure(tasks.ingest_and_build, documents, tokenizer, next(outputs), 1),
+        "ingest + build": lambda: measure(
+            tasks.ingest_and_build, documents, tokenizer, next(outputs), 1, corpus.keep_duplicates
+        ),
         "plain Python, plain WordPiece": lambda: measure(
             peers.run_reference, sentences, tokenizer, next(outputs), False
         ),

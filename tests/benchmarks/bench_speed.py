@@ -25,7 +25,7 @@ def run(corpus: Corpus, folder: Path, rounds: int) -> list[Row]:
 
     def ingest_and_build() -> Measurement:
         made.append(str(folder / f"whole-{next(numbers)}"))
-        return measure(tasks.ingest_and_build, documents, tokenizer, made[-1], 1)
+        return measure(tasks.ingest_and_build, documents, tokenizer, made[-1], 1, corpus.keep_duplicates)
 
     def build_again() -> Measurement:
         number = next(numbers)

@@ -33,6 +33,7 @@ def run(corpus: Corpus, folder: Path, rounds: int) -> list[Row]:
             str(part.tokenizer),
             next(outputs),
             workers,
+            part.keep_duplicates,
             one_core=False,
         )
 

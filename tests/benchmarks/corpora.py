@@ -24,18 +24,21 @@ class Corpus:
         tokenizer: a folder as `clozeline vocab` writes it.
         num_documents: lines of the file.
         num_bytes: bytes of the file.
+        keep_duplicates: whether documents whose text occurred before are worked on too.
     """
 
     documents: Path
     tokenizer: Path
     num_documents: int
     num_bytes: int
+    keep_duplicates: bool = False
 
     def __str__(self) -> str:
-        return f"{self.num_documents:,} documents, {self.num_bytes / 1e6:.1f} MB"
+        repeats = "kept" if self.keep_duplicates else "dropped"
+        return f"{self.num_documents:,} documents, {self.num_bytes / 1e6:.1f} MB, repeated ones {repeats}"
 
 
-def prepare_corpus(source: Path | None, folder: Path) -> Corpus:
+def prepare_corpus(source: Path | None, folder: Path, *, keep_duplicates: bool) -> Corpus:
     """Collect docstrings where there is no source, and learn a vocabulary of BERT's size."""
     from pipelines.vocabulary import run_vocab
     from schemas.configs import VocabConfig
@@ -44,7 +47,7 @@ def prepare_corpus(source: Path | None, folder: Path) -> Corpus:
     tokenizer = folder / "tokenizer"
     config = VocabConfig(inputs=(str(documents),), format="jsonl", sample_bytes=_VOCABULARY_SAMPLE_BYTES)
     run_vocab(config, str(tokenizer), workers=1)
-    return _describe(documents, tokenizer)
+    return _describe(documents, tokenizer, keep_duplicates)
 
 
 def take_head(corpus: Corpus, num_bytes: int | None, folder: Path) -> Corpus:
@@ -55,7 +58,7 @@ def take_head(corpus: Corpus, num_bytes: int | None, folder: Path) -> Corpus:
     with corpus.documents.open("rb") as source:
         content = source.read(num_bytes)
     head.write_bytes(content[: content.rfind(b"\n") + 1])
-    return _describe(head, corpus.tokenizer)
+    return _describe(head, corpus.tokenizer, corpus.keep_duplicates)
 
 
 def copy_under_other_ids(corpus: Corpus, copies: int, folder: Path) -> Corpus:
@@ -66,7 +69,7 @@ def copy_under_other_ids(corpus: Corpus, copies: int, folder: Path) -> Corpus:
             for document in read_documents(corpus.documents):
                 line = {"id": f"{number}/{document['id']}", "text": document["text"]}
                 output.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return _describe(copied, corpus.tokenizer)
+    return _describe(copied, corpus.tokenizer, corpus.keep_duplicates)
 
 
 def read_documents(path: Path) -> Iterator[dict[str, str]]:
@@ -77,13 +80,14 @@ def read_documents(path: Path) -> Iterator[dict[str, str]]:
 
 
 def write_sentences(corpus: Corpus, folder: Path) -> Path:
-    """A sentence a line and an empty line after each document: what the reference script reads."""
+    """A sentence a line and an empty line after each document, of the documents that are worked on."""
     import pyarrow as pa
 
     from pipelines.segmentation import segment_documents
 
     path = folder / f"{corpus.documents.stem}.sentences.txt"
     texts: list[str] = []
+    seen: set[str] = set()
     with path.open("w", encoding="utf-8") as output:
 
         def flush() -> None:
@@ -94,6 +98,10 @@ def write_sentences(corpus: Corpus, folder: Path) -> Path:
             texts.clear()
 
         for document in read_documents(corpus.documents):
+            if document["text"] in seen:
+                continue
+            if not corpus.keep_duplicates:
+                seen.add(document["text"])
             texts.append(document["text"])
             if len(texts) == _SENTENCES_TEXTS:
                 flush()
@@ -108,7 +116,7 @@ def _collect_docstrings(path: Path) -> Path:
     return path
 
 
-def _describe(documents: Path, tokenizer: Path) -> Corpus:
+def _describe(documents: Path, tokenizer: Path, keep_duplicates: bool) -> Corpus:
     with documents.open("rb") as lines:
         num_documents = sum(1 for _ in lines)
-    return Corpus(documents, tokenizer, num_documents, documents.stat().st_size)
+    return Corpus(documents, tokenizer, num_documents, documents.stat().st_size, keep_duplicates)

@@ -16,7 +16,7 @@ _SENTENCES_A_BATCH = 4096
 
 
 def ingest_and_build(
-    watch: Watch, documents: str, tokenizer: str, output: str, workers: int, seed: int = 0
+    watch: Watch, documents: str, tokenizer: str, output: str, workers: int, keep_duplicates: bool
 ) -> dict[str, Any]:
     """JSONL to masked shards, by the two commands' own functions; the imports, Beam's among them, count."""
     with watch:
@@ -24,9 +24,9 @@ def ingest_and_build(
         from pipelines.ingest import run_ingest
         from schemas.configs import BuildConfig, IngestConfig
 
-        config = IngestConfig(inputs=(documents,), format="jsonl", **_keep_duplicates(IngestConfig))
+        config = IngestConfig(inputs=(documents,), format="jsonl", keep_duplicates=keep_duplicates)
         corpus = run_ingest(config, tokenizer, f"{output}/corpus", workers=workers)
-        dataset = run_build(BuildConfig(seed=seed), f"{output}/corpus", f"{output}/dataset", workers=workers)
+        dataset = run_build(BuildConfig(), f"{output}/corpus", f"{output}/dataset", workers=workers)
     return {
         "num_documents": corpus.num_documents,
         "num_tokens": corpus.num_tokens,
@@ -58,8 +58,3 @@ def encode_sentences(watch: Watch, sentences: str, tokenizer: str) -> dict[str, 
             encodings = encoder.encode_batch_fast(batch, add_special_tokens=False)
         num_sentences += len(encodings)
     return {"num_sentences": num_sentences}
-
-
-def _keep_duplicates(config: type[Any]) -> dict[str, bool]:
-    # The copies of a corpus have the same texts, and each of them is to be worked on.
-    return {"keep_duplicates": True} if "keep_duplicates" in config.model_fields else {}

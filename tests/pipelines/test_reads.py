@@ -1,3 +1,4 @@
+import os
 import pickle
 import re
 
@@ -56,6 +57,13 @@ def test_an_input_that_names_no_file_is_a_usage_error(tmp_path, pattern, message
     (tmp_path / "sub" / "a.txt").write_text("x")
     with pytest.raises(UsageError, match=re.escape(message.replace("{}", str(tmp_path)))):
         expand_inputs([f"{tmp_path}/{pattern}"])
+
+
+def test_a_pipe_is_a_usage_error_and_is_not_opened(tmp_path):
+    path = f"{tmp_path}/a.txt"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match=re.escape(f"--input {path} is a pipe or a device; expected a file")):
+        expand_inputs([path])
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,32 @@ def test_relative_patterns_stay_relative(tmp_path, monkeypatch):
         assert [entry.path for entry in storage.match(pattern)] == [found]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/*.txt", ["a.txt", "sub/b.txt", "sub/deep/c.txt"]),
+        ("**", ["a.txt", "sub/b.txt", "sub/deep/c.txt"]),
+        ("sub/**/*.txt", ["sub/b.txt", "sub/deep/c.txt"]),
+        ("sub/**/c.txt", ["sub/deep/c.txt"]),
+        ("**/sub/**/b.txt", ["sub/b.txt"]),
+        ("**/**/c.txt", ["sub/deep/c.txt"]),
+        ("s**/*.txt", ["sub/b.txt", "sub/deep/c.txt"]),
+    ],
+)
+def test_two_stars_stand_for_any_number_of_folders_also_none(tmp_path, monkeypatch, pattern, found):
+    make(tmp_path, "a.txt", "sub/b.txt", "sub/deep/c.txt", ".hidden.txt", "sub/.git/d.txt")
+    monkeypatch.chdir(tmp_path)
+    assert [entry.path for entry in storage.match(pattern)] == found
+    assert [entry.path for entry in storage.match(f"{tmp_path}/{pattern}")] == [
+        f"{tmp_path}/{name}" for name in found
+    ]
+
+
+def test_a_folder_with_a_dot_is_looked_into_where_the_pattern_names_it(tmp_path):
+    make(tmp_path, ".data/sub/a.txt", ".data/.b.txt")
+    assert [entry.path for entry in storage.match(f"{tmp_path}/.data/**")] == [f"{tmp_path}/.data/sub/a.txt"]
+
+
 def test_list_folder(tmp_path):
     make(tmp_path, "b", "a", "sub/c")
     assert storage.list_folder(str(tmp_path)) == [

@@ -37,6 +37,14 @@ def test_words_end_after_separators_and_with_strings() -> None:
     assert word_offsets.tolist() == [0, 4, 8, 12, 19, 20, 21, 25]
 
 
+def test_ascii_punctuation_is_a_word_of_its_own() -> None:
+    content, offsets = string_layout(pa.array(["(don't!)\n", "a-b \u201cc\u201d."]))
+    words, word_offsets = encode_words(content, offsets)
+    expected = ["(", "don", "'", "t", "!", ")", "\n", "a", "-", "b ", "\u201cc\u201d", "."]
+    assert words.to_pylist() == expected
+    assert np.diff(word_offsets).tolist() == [len(word.encode()) for word in expected]
+
+
 def test_no_strings_have_no_words() -> None:
     content, offsets = string_layout(pa.array([], pa.string()))
     words, word_offsets = encode_words(content, offsets)

@@ -1,5 +1,7 @@
 """Configurations check themselves once, at the edge."""
 
+import os
+
 import pytest
 from pydantic import ValidationError
 
@@ -23,6 +25,14 @@ def test_prediction_limit_is_what_was_asked_for() -> None:
 
 def test_the_order_of_inputs_and_repeats_do_not_matter() -> None:
     assert IngestConfig(inputs=("b", "a", "b")) == IngestConfig(inputs=("a", "b"))
+
+
+@pytest.mark.parametrize("field", ["inputs", "text_field", "id_field"])
+def test_names_that_no_manifest_could_hold_are_refused(field: str) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    values = {"inputs": ("a",), field: (name,) if field == "inputs" else name}
+    with pytest.raises(ValidationError, match=r"holds bytes that are no UTF-8; write \? for each"):
+        IngestConfig.model_validate(values)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,15 @@ from workflows.configuring import build_dataset_config, ingest_config, vocab_con
 from workflows.options import BeamCommand, beam_arguments, build_config
 
 FIELD_OF_PARAMETER = {"inputs": "inputs", "format_": "format", "compile_": "compile"}
-WORDS = {"one a core": None, "on": True, "off": False, "no": False, "yes": True, "lowercase": True}
+WORDS = {
+    "one a core": None,
+    "on": True,
+    "off": False,
+    "no": False,
+    "yes": True,
+    "lowercase": True,
+    "drop-duplicates": False,
+}
 
 
 def _shown_defaults(command: str, config: type[FrozenModel]) -> list[tuple[str, str, object]]:

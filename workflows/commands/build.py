@@ -28,8 +28,9 @@ def command(
     same seed gives the same bytes; another seed gives another dataset without tokenizing again.
     """
     from workflows.configuring import build_dataset_config
+    from workflows.following import train_command
     from workflows.stages import RunOptions, run_build_stage
-    from workflows.summaries import build_lines, command_line
+    from workflows.summaries import build_lines
 
     config = build_dataset_config(values)
     terminal = Terminal(as_json=as_json)
@@ -38,5 +39,5 @@ def command(
     terminal.finish(
         summary,
         build_lines(summary),
-        command_line("train", "--data", output, "--model", "base", "--steps", "100000", "--output", "run/"),
+        train_command(output, "run/", summary["num_examples_by_split"]["train"], summary["num_tokens"]),
     )

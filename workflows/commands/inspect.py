@@ -34,7 +34,7 @@ def command(
     """
     from trainer.data.dataset import open_dataset
     from workflows.dataset_statistics import summarize_shards
-    from workflows.inspecting import describe_example, read_examples
+    from workflows.inspecting import describe_example, read_examples, terminal_width
     from workflows.summaries import command_line, dataset_lines
 
     opened = open_dataset(dataset)
@@ -43,7 +43,7 @@ def command(
     terminal = Terminal(as_json=as_json)
     if not as_json:
         for example in examples:
-            for line in describe_example(example):
+            for line in describe_example(example, terminal_width()):
                 click.echo(line)
             click.echo()
     terminal.finish(

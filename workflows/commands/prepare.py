@@ -38,6 +38,8 @@ def command(
     """
     from workflows import stages, summaries
     from workflows.configuring import build_dataset_config, ingest_config, vocab_config
+    from workflows.following import train_command
+    from workflows.text_layout import require_told_layout
 
     if corpus is None and not values["inputs"]:
         message = "Missing option '--input'; give it, or an ingested --corpus."
@@ -49,6 +51,9 @@ def command(
     options = stages.RunOptions(workers=workers, beam_args=shared.beam_arguments(), overwrite=overwrite)
     folder = output.rstrip("/")
     watch = Stopwatch()
+    if text_configs is not None:
+        with stages.quiet_import():
+            require_told_layout(text_configs[1], options.beam_args)
     summary: dict[str, Any] = {}
     if text_configs is not None:
         if tokenizer is None:
@@ -66,7 +71,8 @@ def command(
     lines = [
         line for stage, of in summary.items() for line in summaries.with_heading(stage, lines_of[stage](of))
     ]
-    following = summaries.command_line(
-        "train", "--data", dataset, "--model", "base", "--steps", "100000", "--output", f"{folder}/run"
+    built = summary["build"]
+    following = train_command(
+        dataset, f"{folder}/run", built["num_examples_by_split"]["train"], built["num_tokens"]
     )
     terminal.finish({**summary, "seconds": watch.seconds, "output": output}, lines, following)

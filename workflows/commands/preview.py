@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from workflows import options as shared
-from workflows.recipe import RECIPE_META, recipe_option
+from workflows.recipe import recipe_option
 from workflows.terminal import Stopwatch, Terminal, format_seconds
 
 
@@ -41,6 +41,7 @@ def command(tokenizer: str, num_documents: int, num_examples: int, as_json: bool
     masks. Nothing is written. A chosen position is shown as {what stands there <- what stood there}.
     """
     from workflows.configuring import build_dataset_config, ingest_config
+    from workflows.following import hand_on
     from workflows.previewing import describe_preview, preview_lines, summarize_preview
     from workflows.stages import quiet_import
 
@@ -59,22 +60,4 @@ def command(tokenizer: str, num_documents: int, num_examples: int, as_json: bool
         terminal.warn(note)
     seconds = watch.seconds
     lines = [*preview_lines(summary, build.max_seq_length), ("time", format_seconds(seconds))]
-    terminal.finish({**summary, "seconds": seconds}, lines, _following(click.get_current_context()))
-
-
-def _following(ctx: click.Context) -> str:
-    """The `ingest` that takes the same options as were given here."""
-    from workflows.cli import load_command
-    from workflows.summaries import command_line
-
-    words: list[str] = []
-    for param in load_command("ingest").params:
-        if ctx.get_parameter_source(param.name or "") is not click.core.ParameterSource.COMMANDLINE:
-            continue
-        value = ctx.meta[RECIPE_META] if param.name == "recipe" else ctx.params[str(param.name)]
-        if isinstance(param, click.Option) and param.is_flag:
-            words.append(param.opts[0] if value else param.secondary_opts[0])
-            continue
-        for one in value if isinstance(value, tuple) else (value,):
-            words += [param.opts[0], str(one)]
-    return command_line("ingest", *words, "--output", "corpus/")
+    terminal.finish({**summary, "seconds": seconds}, lines, hand_on(click.get_current_context(), "ingest", "--output", "corpus/"))

@@ -53,7 +53,7 @@ def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -
     Killed at any moment, the same command or --resume goes on from the newest checkpoint and repeats the
     uninterrupted run.
     """
-    from workflows.summaries import command_line, train_lines
+    from workflows.summaries import train_lines
     from workflows.training import resume_training, run_training, train_config
 
     terminal = Terminal(as_json=as_json)
@@ -62,8 +62,16 @@ def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -
         summary = resume_training(terminal, resume, values["data"] or None, values["device"])
     else:
         summary = run_training(terminal, train_config(values), overwrite=overwrite)
-    following = command_line("evaluate", "--data", summary["data"][0], "--checkpoint", summary["output"])
-    terminal.finish(summary, train_lines(summary), following)
+    terminal.finish(summary, train_lines(summary), _following(summary["data"][0], summary["output"]))
+
+
+def _following(data: str, run_folder: str) -> str:
+    from trainer.data.dataset import open_dataset
+    from workflows.summaries import command_line
+
+    if any(shard.split == "validation" for shard in open_dataset(data).manifest.shards):
+        return command_line("evaluate", "--data", data, "--checkpoint", run_folder)
+    return command_line("fill-mask", "--checkpoint", run_folder, "the [MASK] sat on the mat")
 
 
 def _refuse_options_of_a_new_run(ctx: click.Context) -> None:

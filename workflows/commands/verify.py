@@ -20,7 +20,7 @@ def command(dataset: str, as_json: bool) -> None:
     pairing and masking. Exit code 1 means that a fault was found.
     """
     from trainer.data.dataset import open_dataset
-    from workflows.summaries import command_line
+    from workflows.following import train_command
     from workflows.verifying import verify_dataset
 
     opened = open_dataset(dataset)
@@ -49,7 +49,6 @@ def command(dataset: str, as_json: bool) -> None:
         terminal.finish(summary, [*lines, *shown], "")
         more = f" and {len(outcome.faults) - 1} more" if len(outcome.faults) > 1 else ""
         raise CorruptDataError(f"{dataset} is faulty: {outcome.faults[0]}{more}")
-    following = command_line(
-        "train", "--data", dataset, "--model", "base", "--steps", "100000", "--output", "run/"
-    )
+    num_examples = sum(shard.num_examples for shard in opened.manifest.shards if shard.split == "train")
+    following = train_command(dataset, "run/", num_examples, outcome.num_tokens)
     terminal.finish(summary, [*lines, ("faults", "none")], following)

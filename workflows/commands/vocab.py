@@ -22,13 +22,15 @@ from workflows.terminal import Terminal
 def command(output: str, workers: int | None, overwrite: bool, as_json: bool, **values: Any) -> None:
     """Learn a WordPiece vocabulary from text."""
     from workflows.configuring import vocab_config
+    from workflows.following import hand_on
     from workflows.stages import RunOptions, run_vocab_stage
-    from workflows.summaries import command_line, vocab_lines
+    from workflows.summaries import vocab_lines
 
     config = vocab_config(values)
     terminal = Terminal(as_json=as_json)
     options = RunOptions(workers=workers, beam_args=shared.beam_arguments(), overwrite=overwrite)
     summary = run_vocab_stage(terminal, config, output, options)
-    inputs = [word for path in config.inputs for word in ("--input", path)]
-    following = command_line("ingest", *inputs, "--tokenizer", output, "--output", "corpus/")
+    following = hand_on(
+        click.get_current_context(), "ingest", "--tokenizer", output, "--output", "corpus/"
+    )
     terminal.finish(summary, vocab_lines(summary), following)

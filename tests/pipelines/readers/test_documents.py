@@ -161,3 +161,39 @@ def test_pieces_differ_from_the_whole_only_in_range(tmp_path):
     config = IngestConfig(inputs=("x",))
     assert read_pieces(config, *halves) == read_pieces(config, whole)
     assert pa.types.is_large_string(DOCUMENT_SCHEMA.field("text").type)
+
+
+def write_jsonl(path, num_lines):
+    path.write_bytes(b'{"text": "One two."}\n' * num_lines)
+
+
+@pytest.mark.parametrize("num_lines", [5, 7, 20])
+@pytest.mark.parametrize("start", [0, 63])
+def test_a_file_that_changed_since_it_was_listed_is_an_error_that_names_it(tmp_path, num_lines, start):
+    path = tmp_path / "a.jsonl"
+    write_jsonl(path, 6)
+    piece = ReadPiece(str(path), "jsonl", None, start, 126, 126)
+    write_jsonl(path, num_lines)
+    message = f"{path} was changed while it was read: it had 126 bytes and has {21 * num_lines} now\n"
+    with pytest.raises(ClozelineError, match=re.escape(message)):
+        read_pieces(IngestConfig(inputs=("x",)), piece)
+
+
+def test_a_change_is_named_where_it_made_the_file_unreadable(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    content = gzip.compress(b'{"text": "One."}\n')
+    path.write_bytes(content[:-1])
+    piece = ReadPiece(str(path), "jsonl", "gzip", 0, None, len(content))
+    with pytest.raises(ClozelineError, match=rf"a\.jsonl\.gz was changed .* had {len(content)} bytes"):
+        read_pieces(IngestConfig(inputs=("x",)), piece)
+
+
+def test_a_file_that_vanishes_before_its_end_was_read_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_jsonl(path, 400_000)
+    read = ReadDescriptor((ReadPiece(str(path), "jsonl", None, 0, None, path.stat().st_size),), 0)
+    batches = read_documents(read, IngestConfig(inputs=("x",)))
+    next(batches)
+    path.unlink()
+    with pytest.raises(ClozelineError, match=r"can't read .*a\.jsonl: No such file"):
+        list(batches)

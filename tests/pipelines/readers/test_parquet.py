@@ -102,7 +102,7 @@ def test_splitting_goes_by_row_groups(tmp_path):
 
 def test_a_file_without_rows_has_no_documents(tmp_path):
     path = write(tmp_path / "a.parquet", {"text": pa.array([], pa.string())})
-    file = FileEntry(path, 1)
+    file = FileEntry(path, os.path.getsize(path))
     assert [batch for r in split_into_reads([file], CONFIG, 100) for batch in read_documents(r, CONFIG)] == []
 
 
@@ -120,6 +120,16 @@ def test_a_wrong_text_column_is_an_error(tmp_path, columns, message):
         read(path)
     assert path in str(caught.value)
     assert "--text-field" in str(caught.value)
+
+
+@pytest.mark.parametrize(("field", "option"), [("text", "--text-field"), ("id", "--id-field")])
+def test_two_columns_of_one_name_are_an_error_that_names_the_option(tmp_path, field, option):
+    columns = {name: pa.array(["a"]) for name in ("text", "id")}
+    table = pa.Table.from_arrays([*columns.values(), pa.array(["b"])], names=[*columns, field])
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(table, path)
+    with pytest.raises(ClozelineError, match=rf"a\.parquet has 2 columns '{field}'; expected one\n.*{option}"):
+        read(path)
 
 
 @pytest.mark.parametrize("size", [0, 50, -10])
