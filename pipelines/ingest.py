@@ -24,6 +24,7 @@ from pipelines.ingest_plan import IngestPlan, dump_plan, load_plan, plan_ingest
 from pipelines.launching import count_cores, run_pipeline
 from pipelines.planned_work import FINISHED, UNFINISHED, FindFinished, ReadPlan
 from pipelines.reads import ReadDescriptor
+from pipelines.rejections import ADVICE_BY_REASON
 from pipelines.row_groups import choose_row_group_tokens
 from pipelines.tokenizer_files import load_tokenizer
 from pipelines.work_folder import WorkFolder, created_by, describe_difference
@@ -227,14 +228,14 @@ def _explain_empty(job: IngestJob, plan: IngestPlan) -> ClozelineError:
         return _explain_nothing(plan)
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(rejected.items()))
     return ClozelineError(
-        f"none of the documents read could be kept: {counts}\nThe first: {example}{_remedy(rejected)}"
+        f"none of the {rejected.total()} documents read could be kept: {counts}\n"
+        f"The first: {example}{_advise(rejected)}"
     )
 
 
-def _remedy(rejected: Counter[str]) -> str:
-    """What to change, told by the most frequent reason; empty where nothing but other text helps."""
-    remedy = _REMEDIES.get(max(sorted(rejected), key=rejected.__getitem__))
-    return f". {remedy}" if remedy else ""
+def _advise(rejected: Counter[str]) -> str:
+    advice = ADVICE_BY_REASON.get(max(sorted(rejected), key=rejected.__getitem__))
+    return f". {advice}" if advice else ""
 
 
 def _explain_nothing(plan: IngestPlan) -> ClozelineError:

@@ -21,9 +21,12 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class FrozenModel(BaseModel):
-    """A pydantic model that can't be changed and takes no field that it does not know."""
+    """A pydantic model that can't be changed and takes no field that it does not know.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    A float in it is a number: JSON, as which all of them are stored, knows neither infinity nor NaN.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _require_unicode(text: str) -> str:

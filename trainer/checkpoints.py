@@ -5,7 +5,8 @@
         optimiser.safetensors   the optimiser's state, as `<parameter name>/<state name>`
         tokenizer.json          the vocabulary of the data
         checkpoint.json         the step, the model's sizes, the position in the stream; size and SHA-256 of
-                                the files above; written last: a folder without it is no checkpoint
+                                the files above and of itself; written last: a folder without it is no
+                                checkpoint
 
 In: a model, an optimiser and a JSON state. Out: a folder that appears whole, and is checked file by file when
 it is read. Nothing is pickled or unpickled. Deterministic: the same state gives the same bytes.
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from schemas.configs import FrozenModel
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
-from schemas.manifests import TOKENIZER_NAME, Count, TokenizerRecord
+from schemas.manifests import TOKENIZER_NAME, Count, Sha256, TokenizerRecord
 from trainer.distributed import choose_device
 from trainer.hugging_face_folder import holds_hugging_face_model, read_hugging_face_model
 from trainer.model.config import ModelConfig
@@ -51,6 +52,7 @@ class CheckpointRecord(FrozenModel):
         max_seq_length: tokens of a sequence at most in the data; positions beyond were never trained.
         progress: what the training loop needs to go on: the position in the stream and its running sums.
         files: the other files of the folder.
+        sha256: of all the other fields (see `digest`); a record edited by hand leaves it out and is trusted.
     """
 
     format: Literal["clozeline-checkpoint"] = "clozeline-checkpoint"
@@ -62,6 +64,13 @@ class CheckpointRecord(FrozenModel):
     max_seq_length: Count
     progress: dict[str, Any]
     files: tuple[FileRecord, ...] = ()
+    sha256: Sha256 | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of the record's JSON without `sha256`: keys sorted, no blanks."""
+        fields = self.model_dump(mode="json", exclude={"sha256"})
+        content = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,7 @@ def save_checkpoint(
             write_tensors(file, optimiser_tensors(model, optimiser))
         writer.write(TOKENIZER_NAME, tokenizer_json)
         whole = record.model_copy(update={"files": tuple(writer.records)})
+        whole = whole.model_copy(update={"sha256": whole.digest()})
         content = json.dumps(whole.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False)
         writer.write(MARKER_NAME, (content + "\n").encode())
     for old in list_checkpoints(run)[:-keep]:
@@ -151,18 +161,21 @@ def read_record(run: OutputFolder, name: str) -> CheckpointRecord:
     """The record of a checkpoint.
 
     Raises:
-        CorruptDataError: it is malformed.
+        CorruptDataError: it is malformed or was changed.
     """
     path = run.locate(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
     content = run.read_bytes(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
     try:
-        return CheckpointRecord.model_validate_json(content)
+        record = CheckpointRecord.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CorruptDataError(
             f"{path} is no valid checkpoint record: {where}: {first['msg']}.\n{_remedy(run, name)}"
         ) from None
+    if record.sha256 not in (None, record.digest()):
+        raise CorruptDataError(f"{path} was changed since it was written.\n{_remedy(run, name)}")
+    return record
 
 
 def restore_checkpoint(

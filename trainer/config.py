@@ -8,20 +8,32 @@ a run that was given minutes are measured, once, and then pinned with the rest.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from schemas.configs import FrozenModel
+from schemas.configs import FrozenModel, UnicodeText
 from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest
 
 Precision = Literal["auto", "fp32", "bf16"]
-DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+DEVICE_NAMES = "auto, cpu, cuda or cuda:N"
 DEFAULT_BATCH_SIZE = 256
 LARGEST_DEFAULT_WARMUP = 10_000
 # A run may be continued with other values of these: none of them changes what is computed.
 FREE_FIELDS = frozenset({"output", "data", "device", "keep_checkpoints"})
+
+
+def is_device_name(name: str) -> bool:
+    """Whether a name is one of `DEVICE_NAMES`; the device itself need not be there."""
+    return re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name) is not None
+
+
+def _require_device_name(name: str) -> str:
+    if not is_device_name(name):
+        raise ValueError(f"give {DEVICE_NAMES}")
+    return name
 
 
 class TrainConfig(FrozenModel):
@@ -58,10 +70,10 @@ class TrainConfig(FrozenModel):
         evaluation_examples: held-out examples in such an evaluation at most; None takes all.
     """
 
-    data: tuple[str, ...] = Field(min_length=1)
-    output: str = Field(min_length=1)
-    model: str = "base"
-    init: str | None = None
+    data: tuple[UnicodeText, ...] = Field(min_length=1)
+    output: UnicodeText = Field(min_length=1)
+    model: UnicodeText = "base"
+    init: UnicodeText | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
     minutes: Annotated[float, Field(gt=0.0)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -78,7 +90,7 @@ class TrainConfig(FrozenModel):
     precision: Precision = "auto"
     compile: bool = False
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
-    device: DeviceName = "auto"
+    device: Annotated[str, AfterValidator(_require_device_name)] = "auto"
     save_every: Annotated[int, Field(ge=1)] = 1000
     keep_checkpoints: Annotated[int, Field(ge=1)] = 3
     log_every: Annotated[int, Field(ge=1)] = 50

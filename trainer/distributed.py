@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
+from trainer.config import DEVICE_NAMES, is_device_name
 
 # Gradients travel in flat pieces: large enough to use the wire, small enough to add little memory.
 BUCKET_BYTES = 32 << 20
@@ -145,8 +146,10 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that a name means for the process of this number on its machine.
 
     Raises:
-        UsageError: there is no such GPU.
+        UsageError: it means none, or there is no such GPU.
     """
+    if not is_device_name(name):
+        raise UsageError(f"There is no device {name!r}. Give {DEVICE_NAMES}.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not name.startswith("cuda"):

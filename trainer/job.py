@@ -189,7 +189,7 @@ def assemble(
         keep_freed_memory()
     model = BertForPretraining(record.model, seed=config.seed)
     if config.init is not None and with_initial_weights:
-        copy_initial_weights(model, config.init, record.tokenizer)
+        copy_initial_weights(model, config.init, record.tokenizer, datasets[0].read_tokenizer())
     model.to(ranks.device)
     optimiser = build_optimizer(
         model,

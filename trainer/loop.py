@@ -98,7 +98,11 @@ def train(
         ClozelineError: the output can't be written, the disk is full, or the loss is not finite any more.
         TrainingInterrupted: SIGINT or SIGTERM came; a checkpoint was written first.
     """
-    config = config.model_copy(update={"data": tuple(make_absolute(url) for url in config.data)})
+    places = {
+        "data": tuple(make_absolute(url) for url in config.data),
+        "init": make_absolute(config.init) if config.init is not None else None,
+    }
+    config = config.model_copy(update=places)
     with join_ranks(config.device) as ranks:
         return _train_on(ranks, config, Listeners(progress, on_log), overwrite=overwrite)
 

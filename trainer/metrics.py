@@ -81,12 +81,20 @@ class MetricsLog:
                 self._run.write_bytes(f"{TENSORBOARD_NAME}/{name}", file.read())
 
     def close(self) -> None:
-        """Close the files; what was written before stays even where `flush` was not called."""
-        self._events.close()
-        if self._file is not None:
-            self._file.close()
-        else:
-            shutil.rmtree(self._events_folder, ignore_errors=True)
+        """Close the files; what was written before stays even where `flush` was not called.
+
+        Raises:
+            ClozelineError: what still was on its way could not be written.
+        """
+        try:
+            with self._run.naming(TENSORBOARD_NAME, "written"):
+                self._events.close()
+        finally:
+            if self._file is not None:
+                with self._run.naming(METRICS_NAME, "written"):
+                    self._file.close()
+            else:
+                shutil.rmtree(self._events_folder, ignore_errors=True)
 
 
 def keep_lines(content: bytes, last_step: int) -> bytes:

@@ -77,7 +77,8 @@ def fill_mask(
             its positions.
 
     Raises:
-        UsageError: no `[MASK]` in the text, or the tokenizer has more entries than the model.
+        UsageError: no `[MASK]` in the text, no valid Unicode, or the tokenizer has more entries than the
+            model.
     """
     prompt = _Prompt(tokenizer, model)
     parts = _GAP.split(text)
@@ -127,7 +128,8 @@ def next_sentence_probability(
         max_seq_length: as for `fill_mask`.
 
     Raises:
-        UsageError: a text without a token, or the tokenizer has more entries than the model.
+        UsageError: a text without a token or of no valid Unicode, or the tokenizer has more entries than the
+            model.
     """
     prompt = _Prompt(tokenizer, model)
     ids_a, ids_b = prompt.text_ids(text_a), prompt.text_ids(text_b)
@@ -166,7 +168,15 @@ class _Prompt:
         }
 
     def text_ids(self, text: str) -> list[int]:
-        """The ids of a text, without any special one but `[UNK]`."""
+        """The ids of a text, without any special one but `[UNK]`.
+
+        Raises:
+            UsageError: the text holds lone surrogates, as Python makes of arguments that are no UTF-8.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"The text {ascii(_shorten(text))} is no valid Unicode. Give it in UTF-8.") from None
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def length_limit(self, max_seq_length: int | None) -> int:

@@ -7,22 +7,23 @@ belongs to the clock (seconds, tokens a second) is reported and decides nothing.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from schemas.errors import CorruptDataError
+from schemas.errors import ClozelineError, CorruptDataError
 from trainer.checkpoints import CheckpointRecord, restore_checkpoint, save_checkpoint
 from trainer.data.batches import Batch
 from trainer.interruption import StopRequest, TrainingInterrupted, catch_signals
 from trainer.job import TrainingJob
 from trainer.loop_state import LoopState, Metrics
 from trainer.metrics import MetricsLog
-from trainer.run_folder import RunFolder
+from trainer.run_folder import CONFIG_NAME, RunFolder
 from trainer.stepping import StepResult
 
 Progress = Callable[[int, int], None]
@@ -75,10 +76,16 @@ class StepLoop:
         """Go back to a checkpoint of the run.
 
         Raises:
-            CorruptDataError: it is damaged.
+            CorruptDataError: it is damaged, or belongs to another run.
         """
         stepper = self._job.stepper
         record = restore_checkpoint(self._run, checkpoint, stepper.model, stepper.optimiser)
+        ours = (self._job.record.model, self._job.record.tokenizer)
+        if (record.model, record.tokenizer) != ours:
+            raise CorruptDataError(
+                f"{self._run.locate(checkpoint)} is of another model or tokenizer than the run's {CONFIG_NAME} "
+                f"says.\nPut back the {CONFIG_NAME} that the run began with, or remove that checkpoint."
+            )
         try:
             self.state = LoopState.model_validate(record.progress)
         except ValidationError as error:
@@ -113,7 +120,7 @@ class StepLoop:
                 if interrupted:
                     raise TrainingInterrupted(
                         f"Interrupted after step {self.state.step} of {num_steps}; a checkpoint was written."
-                        f"\nContinue with: clozeline train --resume {self._run.path}"
+                        f"\nContinue with: clozeline train --resume {shlex.quote(self._run.path)}"
                     )
                 if self.state.step == num_steps:
                     return
@@ -216,8 +223,12 @@ class StepLoop:
         log = MetricsLog(self._run, self.state.step if self.checkpoint else None)
         try:
             yield log
-        finally:
-            log.close()
+        except BaseException:
+            # On a full disk closing fails too; the first failure is the one to tell of.
+            with suppress(ClozelineError):
+                log.close()
+            raise
+        log.close()
 
 
 class _Stopwatch:

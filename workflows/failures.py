@@ -32,6 +32,10 @@ _EXTRA_OF_MODULE = {
     "s3fs": "aws",
 }
 
+# torch raises RuntimeErrors of its own kinds, which can't be named here without importing it.
+_TORCH_OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
+_TORCH_NO_COMPILER = "InvalidCxxCompiler"
+
 
 def run_to_exit_code(call: Callable[[], Any], arguments: Sequence[str]) -> int:
     """Run a command and turn whatever it raises into an exit code and a message.
@@ -73,9 +77,11 @@ def describe_failure(error: Exception) -> tuple[str, int]:
         return _describe_missing_module(error), EXIT_FAILED
     if isinstance(error, OSError) and error.errno is not None:
         return _describe_os_error(error), EXIT_FAILED
-    if isinstance(error, MemoryError):
-        return "out of memory.\nGive fewer --workers, or a smaller batch.", EXIT_FAILED
     text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or any(words in text for words in _TORCH_OUT_OF_MEMORY):
+        return "out of memory.\nGive fewer --workers, a smaller batch, or a smaller model.", EXIT_FAILED
+    if _TORCH_NO_COMPILER in text:
+        return "--compile needs a C++ compiler, and none was found.\nInstall g++, or leave it out.", EXIT_FAILED
     return (
         f"unexpected {type(error).__name__}: {text[:300]}\n"
         "That is a defect of clozeline: run the command again with --debug and report the traceback."

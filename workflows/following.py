@@ -1,6 +1,6 @@
 """The command to type next: with the options that were given, and of a size that fits the data.
 
-In: the running command's context, or the counts of a dataset. Out: a command line, quoted as a shell wants it.
+In: the running command's context, or the counts of a dataset. Out: a command line, quoted for a shell.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 
 import click
 
-from workflows.recipe import RECIPE_META
+from workflows.recipe import RECIPE_META, load_recipe
 from workflows.summaries import command_line
 
 _NOT_HANDED_ON = frozenset({"output", "overwrite", "workers", "as_json", "debug"})
@@ -56,6 +56,22 @@ def train_command(dataset: str, output: str, num_examples: int, num_tokens: int)
     steps = _round_to_one_digit(_PASSES * num_examples / _BATCH_SIZE)
     length = ("--steps", str(min(max(steps, 1_000), 1_000_000)))
     return command_line("train", "--data", dataset, "--model", model, *length, "--output", output)
+
+
+def train_prepared(ctx: click.Context, folder: str, num_examples: int, num_tokens: int) -> str:
+    """The `train` on what `prepare` made in a folder: by its recipe, where that says how long to train.
+
+    Args:
+        ctx: of the running `prepare`.
+        folder: holds `dataset`, and will hold `run`.
+        num_examples: of the training split.
+        num_tokens: of all examples.
+    """
+    dataset, run = f"{folder}/dataset", f"{folder}/run"
+    recipe = ctx.meta.get(RECIPE_META)
+    if recipe is not None and not {"steps", "minutes"}.isdisjoint(load_recipe(recipe)):
+        return command_line("train", "--recipe", recipe, "--data", dataset, "--output", run)
+    return train_command(dataset, run, num_examples, num_tokens)
 
 
 def _round_to_one_digit(number: float) -> int:

@@ -17,7 +17,7 @@ from schemas.configs import BuildConfig, IngestConfig, VocabConfig
 from schemas.manifests import CORPUS_MANIFEST_NAME, DATASET_MANIFEST_NAME, TOKENIZER_NAME
 from workflows.dataset_statistics import summarize_shards
 from workflows.terminal import Stopwatch, Terminal
-from workflows.text_layout import require_told_layout
+from workflows.text_layout import check_text_layout
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def run_vocab_stage(
     with quiet_import():
         from pipelines.vocabulary import run_vocab
 
-    require_told_layout(config, options.beam_args)
+    check_text_layout(config, options.beam_args)
     done_before = _is_done(output, TOKENIZER_NAME, options)
     watch = Stopwatch()
     with terminal.work("vocab", "reads", then="learning the entries") as progress:
@@ -54,11 +54,13 @@ def run_vocab_stage(
 def run_ingest_stage(
     terminal: Terminal, config: IngestConfig, tokenizer: str, output: str, options: RunOptions
 ) -> dict[str, Any]:
-    """Make a corpus; returns the counts of its manifest, `seconds`, `megabytes_per_second` and `output`."""
+    """Make a corpus; returns the counts of its manifest, `seconds`, `warnings` and `output`."""
     with quiet_import():
         from pipelines.ingest import run_ingest
 
-    require_told_layout(config, options.beam_args)
+    warnings = check_text_layout(config, options.beam_args)
+    for warning in warnings:
+        terminal.warn(warning)
     done_before = _is_done(output, CORPUS_MANIFEST_NAME, options)
     watch = Stopwatch()
     with terminal.work("ingest", "reads") as progress:
@@ -84,6 +86,7 @@ def run_ingest_stage(
         "num_text_bytes": manifest.num_text_bytes,
         "seconds": seconds,
         "megabytes_per_second": _rate(manifest.num_input_bytes, seconds, done_before),
+        "warnings": list(warnings),
         "already_done": done_before,
         "output": output,
     }

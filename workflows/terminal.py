@@ -229,7 +229,7 @@ def _progress_bar(title: str, unit: str, then: str) -> Iterator[WorkReporter]:
         rich_progress.BarColumn(bar_width=max(10, min(30, console.width - 70))),
         rich_progress.TextColumn("{task.fields[facts]}", markup=False),
         # rich's own clock stops at the last piece, and what comes then may take longer than all pieces.
-        rich_progress.TextColumn("{task.fields[report].elapsed}", style="progress.elapsed"),
+        rich_progress.TextColumn("({task.fields[report].elapsed})", style="progress.elapsed"),
     )
     # redirect_*: what a library prints must not pass through the bar to standard output.
     with rich_progress.Progress(*columns, console=console, redirect_stdout=False) as bar:

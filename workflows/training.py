@@ -72,7 +72,8 @@ def evaluate_checkpoint(
     """Measure a trained model on a split of a dataset.
 
     Raises:
-        UsageError: no such dataset or checkpoint, no example in the split, or data of another tokenizer.
+        UsageError: no such dataset or checkpoint, no example in the split, data of another tokenizer, or
+            sequences that are longer than the model.
     """
     from schemas.errors import UsageError
     from trainer.checkpoints import load_checkpoint
@@ -86,6 +87,12 @@ def evaluate_checkpoint(
             f"{data} was tokenized with another tokenizer ({dataset.manifest.tokenizer.sha256[:12]}…) "
             f"than {loaded.path} was trained with ({loaded.tokenizer.sha256[:12]}…).\n"
             f"Ingest the text again with --tokenizer {loaded.tokenizer_path}."
+        )
+    longest, num_positions = dataset.manifest.config.max_seq_length, loaded.model_config.max_position_embeddings
+    if longest > num_positions:
+        raise UsageError(
+            f"{data} has sequences of up to {longest} tokens, but {loaded.path} has {num_positions} positions.\n"
+            f"Build the corpus again with --max-seq-length {num_positions} or less."
         )
     return {**evaluate_model(terminal, loaded.model, dataset, split, batch_size), "step": loaded.step}
 

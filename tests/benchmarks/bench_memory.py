@@ -1,9 +1,9 @@
 """Peak memory of a worker, for one copy of the corpus and for four.
 
-Compared: the resident memory at its highest of the largest process of `ingest` + `build` with two workers, over
-four copies of the corpus under other identifiers by that over one copy; and the highest peak by the bound of
-1.2 GB. Copies are kept in one comparison, so that four times the tokens are made, and dropped as duplicates in
-the other, so that four times the hashes are compared.
+Compared: the resident memory at its highest of the largest process of `ingest` + `build` with two workers,
+over four copies of the corpus under other identifiers by that over one copy; and the highest peak by the
+bound of 1.2 GB. Copies are kept in one comparison, so that four times the tokens are made, and dropped as
+duplicates in the other, so that four times the hashes are compared.
 """
 
 from __future__ import annotations

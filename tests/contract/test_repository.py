@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from trainer.model.config import PRESETS
+from workflows.cli import load_command
+from workflows.training import train_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,3 +55,20 @@ def test_the_check_for_every_change_runs_lint_types_and_import_contracts() -> No
 @pytest.mark.parametrize("package", ["schemas", "pipelines", "trainer", "workflows"])
 def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
+
+
+def _commands_of_the_readme() -> list[str]:
+    blocks = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("clozeline ")]
+
+
+@pytest.mark.parametrize("line", _commands_of_the_readme())
+def test_commands_of_the_readme_run_as_printed(line: str) -> None:
+    _, name, *arguments = shlex.split(line, comments=True)
+    with load_command(name).make_context(name, arguments) as ctx:
+        if name == "train" and not ctx.params["resume"]:
+            assert train_config(ctx.params).model in PRESETS
+
+
+def test_the_readme_shows_most_commands() -> None:
+    assert len(_commands_of_the_readme()) >= 10

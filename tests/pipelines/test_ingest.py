@@ -269,8 +269,10 @@ def test_an_output_that_cant_be_written_is_named(tmp_path: Path, tiny_tokenizer_
             '{"body": "a"}\n{"text": 7}\n{"text": " "}\n',
             "none of the 3 documents read could be kept: 1 empty, 2 missing",
         ),
+        ('{"body": "a"}\n', r"expected a string\. Name the field .* with --text-field\."),
+        ("a\n{\n", r"2 invalid_json\n.*\. Check --format\."),
     ],
-    ids=["nothing", "all rejected"],
+    ids=["nothing", "all rejected", "another field", "another format"],
 )
 def test_a_corpus_without_documents_is_an_error_that_says_why(
     tmp_path: Path, tiny_tokenizer_path: Path, content: str, message: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import resource
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,11 @@ def encode_block(tiny_vocab_size: int) -> Callable[..., bytes]:
 def encode_tar() -> Callable[[Sequence[tuple[str, bytes]]], bytes]:
     """[(name, content), …] -> the bytes of a tar."""
     return write_tar
+
+
+@pytest.fixture
+def limit_file_size() -> Iterator[Callable[[int], None]]:
+    """(num_bytes): until the test ends no file grows beyond, as if the disk were full from there on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -184,11 +184,32 @@ def test_a_malformed_record_is_named(tmp_path: Path, content: bytes) -> None:
         load_checkpoint(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b'"step": 2,', b'"step": 3,'), (b"0.30000000000000004", b"0.3000000000000001"), (b"tests", b"testz")],
+    ids=["step", "a bit of a sum", "text"],
+)
+def test_a_changed_record_is_named(tmp_path: Path, before: bytes, after: bytes) -> None:
+    run = OutputFolder(str(tmp_path))
+    save(run, 1)
+    name = save(run, 2)
+    path = tmp_path / name / "checkpoint.json"
+    content = path.read_bytes()
+    assert content.count(before) == 1
+    path.write_bytes(content.replace(before, after))
+    expected = rf"{path} was changed .*\nRemove {tmp_path}/{name} to go on from step-00000001"
+    with pytest.raises(CorruptDataError, match=expected):
+        restore_checkpoint(run, name, *make_parts())
+    with pytest.raises(CorruptDataError, match=expected):
+        load_checkpoint(str(tmp_path))
+
+
 def test_a_record_of_another_model_is_refused(tmp_path: Path) -> None:
     name = save(OutputFolder(str(tmp_path)), 1)
     path = tmp_path / name / "checkpoint.json"
     found = json.loads(path.read_bytes())
     found["model"]["num_hidden_layers"] = 2
+    del found["sha256"]  # as a person does who means the change
     path.write_text(json.dumps(found))
     with pytest.raises(
         CorruptDataError, match=r"model.safetensors is of another model: it differs in 16 weights"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -61,9 +62,12 @@ def test_one_dataset_may_be_given_as_a_string() -> None:
         ({"batch_size": 8, "tokens_per_batch": 800}, "one of batch_size and tokens_per_batch"),
         ({"learning_rate": 0.0}, "greater than 0"),
         ({"data": ()}, "at least 1 item"),
-        ({"device": "tpu"}, "match pattern"),
+        ({"device": "tpu"}, "give auto, cpu, cuda or cuda:N"),
+        ({"learning_rate": math.inf}, "finite number"),
+        ({"steps": None, "minutes": math.inf}, "finite number"),
+        ({"output": "run\udcff"}, "no UTF-8"),
     ],
-    ids=["no length", "two lengths", "two batch sizes", "learning rate 0", "no data", "odd device"],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_choices_that_do_not_agree_are_refused(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):

@@ -161,3 +161,9 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(UsageError, match="cuda:1 was asked for, but torch finds 1 GPUs"):
         choose_device("cuda", local_rank=1)
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:x", "cuda:-1", ""])
+def test_a_name_that_means_no_device_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="There is no device .* Give auto, cpu, cuda or cuda:N"):
+        choose_device(name)

@@ -305,6 +305,36 @@ def test_a_damaged_checkpoint_is_named_and_removing_it_is_enough(
     assert read_metrics(damaged.output) == read_metrics(whole.output)
 
 
+def test_a_checkpoint_of_another_model_than_that_of_the_run_is_refused(
+    make_config: Callable[..., TrainConfig],
+) -> None:
+    # The number of heads shows in no shape.
+    config = make_config()
+    crash(config, step=5)
+    path = Path(config.output) / "config.json"
+    path.write_text(path.read_text().replace('"num_attention_heads": 2', '"num_attention_heads": 4'))
+    with pytest.raises(CorruptDataError, match=r"step-00000004 is of another model .* config.json says"):
+        resume(config.output)
+
+
+def test_a_disk_that_fills_up_between_checkpoints_is_named_and_no_step_is_lost(
+    make_config: Callable[..., TrainConfig], tmp_path: Path, limit_file_size: Callable[[int], None]
+) -> None:
+    whole, full = make_config(output=str(tmp_path / "whole")), make_config()
+    train(whole)
+    metrics = Path(full.output) / "metrics.jsonl"
+
+    def fill(done: int, total: int) -> None:
+        if done == 7:
+            limit_file_size(metrics.stat().st_size + 100)
+
+    with pytest.raises(ClozelineError, match=f"{metrics} could not be written: .*\nFree some space"):
+        train(full, fill)
+    limit_file_size(1 << 30)
+    assert train(full).resumed_from_step == 4
+    assert read_metrics(full.output) == read_metrics(whole.output)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -382,6 +412,17 @@ def test_a_run_begins_with_the_weights_of_another(
         torch.testing.assert_close(after, before, atol=1e-7, rtol=0)
     with pytest.raises(UsageError, match="is another model: hidden_size 16 there, 128 here"):
         train(make_config(output=str(tmp_path / "third"), init=first.output, model="tiny"))
+
+
+def test_a_run_that_has_saved_nothing_is_resumed_from_any_folder(
+    make_config: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(make_config(output=str(tmp_path / "first"), steps=1))
+    monkeypatch.chdir(tmp_path)
+    second = make_config(output=str(tmp_path / "second"), init="first", steps=3)
+    crash(second, step=2)
+    monkeypatch.chdir("/")
+    assert resume(second.output).resumed_from_step is None
 
 
 def test_a_run_lives_where_nothing_can_be_renamed_too(

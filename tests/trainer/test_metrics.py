@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from schemas.errors import ClozelineError
 from trainer.metrics import MetricsLog, keep_lines
 from trainer.output_folder import OutputFolder
 
@@ -66,6 +68,17 @@ def test_where_nothing_can_be_appended_to_files_are_uploaded_whole() -> None:
     resumed.flush()
     resumed.close()
     assert folder.read_bytes("metrics.jsonl") == b'{"step": 1, "loss": 1.0}\n'
+
+
+def test_a_disk_that_is_full_is_named_also_when_the_files_are_closed(
+    tmp_path: Path, limit_file_size: Callable[[int], None]
+) -> None:
+    log = MetricsLog(OutputFolder(str(tmp_path)), None)
+    log.write(line(1))
+    limit_file_size((tmp_path / "metrics.jsonl").stat().st_size + 5)
+    for call in (lambda: log.write(line(2)), log.close):
+        with pytest.raises(ClozelineError, match=r"/metrics.jsonl could not be written: .*\nFree some space"):
+            call()
 
 
 def test_a_number_that_is_not_finite_is_never_written(tmp_path: Path) -> None:

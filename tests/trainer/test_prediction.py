@@ -264,3 +264,11 @@ def test_foreign_tokenizer_is_refused(model: BertForPretraining, tiny_tokenizer:
     tiny_tokenizer.add_tokens(["neologism"])
     with pytest.raises(UsageError, match=r"The tokenizer has \d+ entries, the model"):
         fill_mask(model, tiny_tokenizer, "[MASK]")
+
+
+def test_text_that_is_no_utf8_is_refused(model: BertForPretraining, tokenizer: Tokenizer) -> None:
+    # Python carries the byte FF of an argument as the lone surrogate U+DCFF.
+    with pytest.raises(UsageError, match=r"'bad \\udcff ' is no valid Unicode"):
+        fill_mask(model, tokenizer, "bad \udcff [MASK]")
+    with pytest.raises(UsageError, match=r"'\\udcff' is no valid Unicode"):
+        next_sentence_probability(model, tokenizer, "good", "\udcff")

@@ -64,6 +64,13 @@ def test_an_unknown_command_is_a_usage_error_of_two_lines() -> None:
     assert len(result.stderr.splitlines()) <= 2
 
 
+def test_without_a_command_it_shows_the_help() -> None:
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == CliRunner().invoke(main, ["--help"]).stdout
+
+
 def test_threads_of_torch_wait_without_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     CliRunner().invoke(main, ["--help"])

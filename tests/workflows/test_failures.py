@@ -39,6 +39,18 @@ def _missing_module(name: str) -> ModuleNotFoundError:
             id="full-disk",
         ),
         pytest.param(
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
+            "out of memory.\nGive fewer --workers, a smaller batch, or a smaller model.",
+            1,
+            id="torch-out-of-memory",
+        ),
+        pytest.param(
+            RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx"),
+            "--compile needs a C++ compiler, and none was found.\nInstall g++, or leave it out.",
+            1,
+            id="torch-without-compiler",
+        ),
+        pytest.param(
             ZeroDivisionError("division\nby zero"),
             "unexpected ZeroDivisionError: division by zero\n"
             "That is a defect of clozeline: run the command again with --debug and report the traceback.",

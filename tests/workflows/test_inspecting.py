@@ -43,6 +43,16 @@ def test_a_random_replacement_and_one_segment() -> None:
     ]
 
 
+def test_no_line_is_longer_than_the_terminal() -> None:
+    assert _plain(describe_example(WORKED, 30))[1:] == [
+        "  A  the {[MASK] <- cat} sat",
+        "     on the mat",
+        "  B  it {purred kept} softly",
+    ]
+    wide = ReadableExample("s.tar", 0, ["[CLS]", "日本", "語語", "a", "[SEP]"], 5, [], None)
+    assert _plain(describe_example(wide, 14))[1:] == ["  A  日本 語語", "     a"]
+
+
 def test_colours_on_a_terminal_only() -> None:
     assert "\x1b[" in describe_example(WORKED)[1]
     assert "\x1b[" not in _plain(describe_example(WORKED))[1]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from workflows.terminal import Terminal, format_count, format_seconds, format_share
+from workflows.terminal import Terminal, _BarReporter, format_count, format_seconds, format_share
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,19 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 def test_progress_off_a_terminal_is_plain_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = iter([100.0, 105.0, 111.0, 112.0, 130.0])
+    # The reporter looks at the clock twice in a call.
+    seconds = iter([100.0, 105.0, 105.0, 111.0, 111.0, 112.0, 112.0, 130.0, 130.0])
     monkeypatch.setattr("workflows.terminal.time.monotonic", lambda: next(seconds))
     with Terminal().work("ingest", "reads") as progress:
         progress(1, 10)  # 5 s after the start: too early for a line
-        progress(2, 10)  # 11 s
+        progress(2, 10)  # 11 s: one piece in 6 s, whatever came before the first report
         progress(3, 10)
         progress.note("loss 1.0")
         progress(10, 10)  # 30 s
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        "ingest ...\ningest: 2 of 10 reads, 44 s left\ningest: 10 of 10 reads, loss 1.0\n"
+        "ingest ...\ningest: 2 of 10 reads, 48 s left\ningest: 10 of 10 reads, finishing, loss 1.0\n"
     )
 
 
@@ -93,5 +94,45 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
         progress(4, 4)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "4/4" in captured.err
-    assert "reads" in captured.err
+    assert "4/4 reads" in captured.err
+    assert "half way" in captured.err
+
+
+def test_a_bar_says_what_comes_after_the_last_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[dict[str, object]] = []
+    now = 100.0
+    monkeypatch.setattr("workflows.terminal.time.monotonic", lambda: now)
+    reporter = _BarReporter("reads", "learning the entries")
+    reporter.update = lambda **fields: updates.append(fields)
+    reporter(0, 2)
+    now = 101.0
+    reporter(2, 2)
+    now = 170.0
+    assert reporter.elapsed == "1 min 10 s"
+    reporter.close()
+    assert [update["facts"] for update in updates] == [
+        "0/2 reads",
+        "2/2 reads, 2.0/s, learning the entries",
+        "2/2 reads",
+    ]
+
+
+def test_what_an_earlier_process_did_is_not_in_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[dict[str, object]] = []
+    now = 100.0
+    monkeypatch.setattr("workflows.terminal.time.monotonic", lambda: now)
+    reporter = _BarReporter("steps", "finishing")
+    reporter.update = lambda **fields: updates.append(fields)
+    now = 104.0
+    reporter(150, 200)
+    now = 109.0
+    reporter(160, 200)
+    assert [update["facts"] for update in updates] == ["150/200 steps", "160/200 steps, 2.0/s, 20 s left"]
+
+
+def test_no_bar_stays_of_work_that_was_found_done() -> None:
+    updates: list[dict[str, object]] = []
+    reporter = _BarReporter("reads", "finishing")
+    reporter.update = lambda **fields: updates.append(fields)
+    reporter.close()
+    assert updates == [{"visible": False}]

@@ -173,7 +173,8 @@ def plan_order(
         num_lanes: microbatches in a global step, at least 1.
         microbatch_size: examples in a microbatch at most, at least 1.
         window_examples: about how many examples are permuted together, where there are enough of them for
-            `WINDOWS_PER_LANE` windows a lane; a shard that is larger makes a window alone.
+            `WINDOWS_PER_LANE` windows a lane of a microbatch each; a shard that is larger makes a window
+            alone.
 
     Raises:
         UsageError: there are fewer blocks than lanes.
@@ -189,6 +190,8 @@ def plan_order(
     num_examples = sum(shard.num_examples for shard in shards)
     wanted = max(num_lanes * WINDOWS_PER_LANE, -(-num_examples // window_examples))
     windows_per_lane = min(-(-wanted // num_lanes), len(units) // num_lanes)
+    # Windows of less than a microbatch would make every batch smaller than was asked for.
+    windows_per_lane = max(1, min(windows_per_lane, num_examples // (num_lanes * microbatch_size)))
     return Order(seed, num_lanes, microbatch_size, units, windows_per_lane * num_lanes)
 
 

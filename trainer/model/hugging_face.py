@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from schemas.errors import UsageError
@@ -76,10 +77,11 @@ def from_hugging_face(state: Mapping[str, Tensor], expected: Mapping[str, Tensor
         expected: our model's own state dict, for the names and shapes that must come out.
 
     Raises:
-        UsageError: a parameter is missing (a model without the pretraining heads, say), has another shape, or
-            belongs to another kind of model.
+        UsageError: a parameter is missing (a model without the pretraining heads, say), has another shape, is
+            not tied, or belongs to another kind of model.
     """
     found = {_modern_name(name): tensor for name, tensor in state.items() if name not in _IGNORED}
+    tied = {name: (alias, found.pop(alias)) for alias, name in _TIED.items() if alias in found}
     converted = {}
     for name, ours in expected.items():
         theirs = hugging_face_name(name)
@@ -94,8 +96,13 @@ def from_hugging_face(state: Mapping[str, Tensor], expected: Mapping[str, Tensor
                 f"The Hugging Face weights have {theirs} of shape {list(tensor.shape)}, the model expects "
                 f"{list(ours.shape)}. Take the configuration that belongs to the weights."
             )
+        alias, same = tied.get(theirs, (theirs, tensor))
+        if not torch.equal(same, tensor):
+            raise UsageError(
+                f"The Hugging Face weights have a {alias} of its own; this model's is tied to {theirs}."
+            )
         converted[name] = tensor
-    unknown = sorted(set(found) - set(_TIED))
+    unknown = sorted(found)
     if unknown:
         raise UsageError(
             f"The Hugging Face weights hold {len(unknown)} parameters that this model lacks, {unknown[0]} "

@@ -35,5 +35,8 @@ def command(first: str, second: str, checkpoint: str, device: str, as_json: bool
         "label": "IsNext" if probability >= 0.5 else "NotNext",
         "checkpoint": loaded.path,
     }
-    lines = [("judgement", str(summary["label"])), ("probability", f"{format_share(probability)} that it follows")]
+    lines = [
+        ("judgement", str(summary["label"])),
+        ("probability", f"{format_share(probability)} that it follows"),
+    ]
     Terminal(as_json=as_json).finish(summary, lines, "")

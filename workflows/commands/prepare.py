@@ -38,8 +38,8 @@ def command(
     """
     from workflows import stages, summaries
     from workflows.configuring import build_dataset_config, ingest_config, vocab_config
-    from workflows.following import train_command
-    from workflows.text_layout import require_told_layout
+    from workflows.following import train_prepared
+    from workflows.text_layout import check_text_layout
 
     if corpus is None and not values["inputs"]:
         message = "Missing option '--input'; give it, or an ingested --corpus."
@@ -53,7 +53,7 @@ def command(
     watch = Stopwatch()
     if text_configs is not None:
         with stages.quiet_import():
-            require_told_layout(text_configs[1], options.beam_args)
+            check_text_layout(text_configs[1], options.beam_args)
     summary: dict[str, Any] = {}
     if text_configs is not None:
         if tokenizer is None:
@@ -72,7 +72,7 @@ def command(
         line for stage, of in summary.items() for line in summaries.with_heading(stage, lines_of[stage](of))
     ]
     built = summary["build"]
-    following = train_command(
-        dataset, f"{folder}/run", built["num_examples_by_split"]["train"], built["num_tokens"]
+    following = train_prepared(
+        click.get_current_context(), folder, built["num_examples_by_split"]["train"], built["num_tokens"]
     )
     terminal.finish({**summary, "seconds": watch.seconds, "output": output}, lines, following)

@@ -60,4 +60,8 @@ def command(tokenizer: str, num_documents: int, num_examples: int, as_json: bool
         terminal.warn(note)
     seconds = watch.seconds
     lines = [*preview_lines(summary, build.max_seq_length), ("time", format_seconds(seconds))]
-    terminal.finish({**summary, "seconds": seconds}, lines, hand_on(click.get_current_context(), "ingest", "--output", "corpus/"))
+    terminal.finish(
+        {**summary, "seconds": seconds},
+        lines,
+        hand_on(click.get_current_context(), "ingest", "--output", "corpus/"),
+    )

@@ -30,7 +30,5 @@ def command(output: str, workers: int | None, overwrite: bool, as_json: bool, **
     terminal = Terminal(as_json=as_json)
     options = RunOptions(workers=workers, beam_args=shared.beam_arguments(), overwrite=overwrite)
     summary = run_vocab_stage(terminal, config, output, options)
-    following = hand_on(
-        click.get_current_context(), "ingest", "--tokenizer", output, "--output", "corpus/"
-    )
+    following = hand_on(click.get_current_context(), "ingest", "--tokenizer", output, "--output", "corpus/")
     terminal.finish(summary, vocab_lines(summary), following)

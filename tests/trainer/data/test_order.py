@@ -104,7 +104,15 @@ class TestUnitsAndWindows:
         assert all(run.num_examples > 0 for run in runs)
         counts = {len(order.windows_of_lane(lane, epoch)) for lane in range(num_lanes)}
         assert len(counts) == 1
-        assert counts.pop() >= min(4, len(blocks) // num_lanes)
+        num_examples = sum(size.num_examples for size in shards)
+        assert counts.pop() >= min(4, len(blocks) // num_lanes, max(1, num_examples // (8 * num_lanes)))
+
+    @pytest.mark.parametrize(
+        ("microbatch_size", "num_windows"), [(8, 4), (12, 4), (13, 3), (24, 2), (26, 1), (50, 1), (64, 1)]
+    )
+    def test_windows_hold_a_microbatch_each_on_average(self, microbatch_size: int, num_windows: int) -> None:
+        # 50 examples in 5 blocks: a batch of 64 is then all of them, not one block.
+        assert plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size).num_windows == num_windows
 
 
 class TestMicrobatches:
