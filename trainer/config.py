@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.configs import FrozenModel, UnicodeText
+from schemas.configs import FrozenModel
 from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest
 
@@ -70,10 +70,10 @@ class TrainConfig(FrozenModel):
         evaluation_examples: held-out examples in such an evaluation at most; None takes all.
     """
 
-    data: tuple[UnicodeText, ...] = Field(min_length=1)
-    output: UnicodeText = Field(min_length=1)
-    model: UnicodeText = "base"
-    init: UnicodeText | None = None
+    data: tuple[str, ...] = Field(min_length=1)
+    output: str = Field(min_length=1)
+    model: str = "base"
+    init: str | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
     minutes: Annotated[float, Field(gt=0.0)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None

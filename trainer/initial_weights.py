@@ -81,7 +81,9 @@ def _copy_from_hugging_face(model: BertForPretraining, folder: OutputFolder, tok
 
 def _require_same_sizes(ours: ModelConfig, theirs: ModelConfig, path: str, remedy: str) -> None:
     here, there = ours.model_dump(exclude=set(_FREE_SIZES)), theirs.model_dump()
-    differing = [f"{size} {there[size]} there, {here[size]} here" for size in here if here[size] != there[size]]
+    differing = [
+        f"{size} {there[size]} there, {here[size]} here" for size in here if here[size] != there[size]
+    ]
     if differing:
         raise UsageError(f"--init {path} is another model: {', '.join(differing)}.\nGive {remedy}.")
 

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from typing import Any, BinaryIO
 
+from trainer.event_file import EventFile
 from trainer.output_folder import OutputFolder
 from trainer.run_folder import METRICS_NAME, TENSORBOARD_NAME
 
@@ -42,7 +43,8 @@ class MetricsLog:
             self._events_folder = run.local_path(TENSORBOARD_NAME)
         else:
             self._events_folder = tempfile.mkdtemp(prefix="clozeline-tensorboard-")
-        self._events = _open_events(self._events_folder, last + 1)
+        with run.naming(TENSORBOARD_NAME, "written"):
+            self._events = EventFile(self._events_folder, purge_step=last + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log one step.
@@ -60,12 +62,13 @@ class MetricsLog:
                 self._file.flush()
             else:
                 self._pending += line
+        scalars = {
+            name.replace("validation_", "validation/"): value
+            for name, value in metrics.items()
+            if name != "step" and isinstance(value, (int, float))
+        }
         with self._run.naming(TENSORBOARD_NAME, "written"):
-            for name, value in metrics.items():
-                if name != "step" and isinstance(value, (int, float)):
-                    self._events.add_scalar(
-                        name.replace("validation_", "validation/"), value, metrics["step"]
-                    )
+            self._events.write(metrics["step"], scalars)
 
     def flush(self) -> None:
         """Bring all to where the run lies: before a checkpoint, so that none is ahead of its metrics."""
@@ -114,10 +117,3 @@ def keep_lines(content: bytes, last_step: int) -> bytes:
             break
         kept.append(line + b"\n")
     return b"".join(kept)
-
-
-def _open_events(folder: str, purge_step: int) -> Any:
-    # Loaded here: it takes as long as the rest of a small run's start, and only rank 0 needs it.
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder, purge_step=purge_step)

@@ -81,7 +81,10 @@ def describe_failure(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError) or any(words in text for words in _TORCH_OUT_OF_MEMORY):
         return "out of memory.\nGive fewer --workers, a smaller batch, or a smaller model.", EXIT_FAILED
     if _TORCH_NO_COMPILER in text:
-        return "--compile needs a C++ compiler, and none was found.\nInstall g++, or leave it out.", EXIT_FAILED
+        return (
+            "--compile needs a C++ compiler, and none was found.\nInstall g++, or leave it out.",
+            EXIT_FAILED,
+        )
     return (
         f"unexpected {type(error).__name__}: {text[:300]}\n"
         "That is a defect of clozeline: run the command again with --debug and report the traceback."

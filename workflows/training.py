@@ -88,7 +88,10 @@ def evaluate_checkpoint(
             f"than {loaded.path} was trained with ({loaded.tokenizer.sha256[:12]}…).\n"
             f"Ingest the text again with --tokenizer {loaded.tokenizer_path}."
         )
-    longest, num_positions = dataset.manifest.config.max_seq_length, loaded.model_config.max_position_embeddings
+    longest, num_positions = (
+        dataset.manifest.config.max_seq_length,
+        loaded.model_config.max_position_embeddings,
+    )
     if longest > num_positions:
         raise UsageError(
             f"{data} has sequences of up to {longest} tokens, but {loaded.path} has {num_positions} positions.\n"

@@ -109,7 +109,7 @@ def test_sentencex_never_meets_a_long_stretch(monkeypatch, unit, longest):
 
     def record(language, text):
         met.append(text)
-        return [text]
+        return [text[start : start + 500] for start in range(0, len(text), 500)]
 
     monkeypatch.setattr("pipelines.segmentation.sentencex.segment", record)
     text = f"He said. {unit * 50_000} And left."
@@ -121,8 +121,35 @@ def test_sentencex_never_meets_a_long_stretch(monkeypatch, unit, longest):
 def test_text_without_long_stretches_is_handed_over_whole(monkeypatch):
     met = []
     monkeypatch.setattr(
-        "pipelines.segmentation.sentencex.segment", lambda _, text: met.append(text) or [text]
+        "pipelines.segmentation.sentencex.segment", lambda _, text: met.append(text) or list(text)
     )
     texts = ["One é. Two.", "x" * 10_000 + ". Two.", "é。 " * 1000]
     segment(*texts)
     assert met == texts
+
+
+SHORT = [f"Sentence {number} of many." for number in range(100)]
+
+
+@pytest.mark.parametrize("separator", [" ", "\n"])
+def test_a_bracket_closed_far_away_does_not_swallow_what_lies_between(separator):
+    # sentencex alone makes one sentence of all that lies between the brackets.
+    text = separator.join(["It began (and went on.", *SHORT, "until the end) here."])
+    assert segment(text) == [["It began (and went on.", *SHORT, "until the end) here."]]
+
+
+def test_a_long_sentence_without_an_end_stays_one():
+    text = "word " * 1000
+    assert segment(text) == [[text.strip()]]
+
+
+def test_a_short_quotation_stays_whole():
+    text = "He said (quite softly. He was tired.) and left. She stayed."
+    assert segment(text) == [[sentence.strip() for sentence in sentencex.segment("en", text)]]
+    assert len(segment(text)[0]) == 2
+
+
+@pytest.mark.parametrize("separator", ["\n", "\n\n"])
+def test_a_long_paragraph_is_handed_over_in_pieces_that_end_at_a_line_break(separator):
+    lines = [f"This is line {number} of a long text." for number in range(10_000)]
+    assert segment(separator.join(lines)) == [lines]

@@ -65,7 +65,7 @@ def test_one_dataset_may_be_given_as_a_string() -> None:
         ({"device": "tpu"}, "give auto, cpu, cuda or cuda:N"),
         ({"learning_rate": math.inf}, "finite number"),
         ({"steps": None, "minutes": math.inf}, "finite number"),
-        ({"output": "run\udcff"}, "no UTF-8"),
+        ({"output": "run\udcff"}, "valid string"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

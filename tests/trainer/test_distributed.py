@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 FORK_RANKS = """
 import json, os, sys
 import torch
-import torch._dynamo, torch.utils.tensorboard  # loaded once, before the forks
+import torch._dynamo, tensorboard.compat.proto.event_pb2  # loaded once, before the forks
 from schemas.errors import ClozelineError, CorruptDataError
 from trainer.config import TrainConfig
 from trainer.distributed import join_ranks

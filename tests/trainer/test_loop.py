@@ -30,7 +30,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 RUN_AND_DIE = """
 import json, os, signal, sys
 import torch
-import torch._dynamo, torch.utils.tensorboard  # loaded once, before the forks
+import torch._dynamo, tensorboard.compat.proto.event_pb2  # loaded once, before the forks
 import trainer.checkpoints, trainer.metrics, trainer.output_folder
 from trainer.config import TrainConfig
 from trainer.interruption import TrainingInterrupted

@@ -54,6 +54,19 @@ def test_a_resumed_run_goes_on_from_its_step(
     assert [entry["step"] for entry in read_lines(tmp_path / "metrics.jsonl")] == [*expected, 7]
 
 
+def test_what_is_overtaken_by_a_resume_is_hidden(tmp_path: Path) -> None:
+    run = OutputFolder(str(tmp_path))
+    for resume_step, losses in ((None, {1: 4.0, 2: 3.0, 3: 9.0}), (2, {3: 2.0, 4: 1.0})):
+        log = MetricsLog(run, resume_step)
+        for step, loss in losses.items():
+            log.write(line(step, loss=loss))
+        log.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    scalars = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert scalars == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
+
+
 def test_where_nothing_can_be_appended_to_files_are_uploaded_whole() -> None:
     folder = OutputFolder(f"memory://{uuid.uuid4().hex}")
     log = MetricsLog(folder, None)

@@ -39,13 +39,17 @@ def _missing_module(name: str) -> ModuleNotFoundError:
             id="full-disk",
         ),
         pytest.param(
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
+            RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
+            ),
             "out of memory.\nGive fewer --workers, a smaller batch, or a smaller model.",
             1,
             id="torch-out-of-memory",
         ),
         pytest.param(
-            RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx"),
+            RuntimeError(
+                "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx"
+            ),
             "--compile needs a C++ compiler, and none was found.\nInstall g++, or leave it out.",
             1,
             id="torch-without-compiler",
