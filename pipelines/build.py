@@ -133,10 +133,12 @@ def describe_oddities(manifest: DatasetManifest, pools: Sequence[PoolDescriptor]
         share = num_is_next / manifest.num_examples
         # A small dataset is out of balance by chance: two standard errors are no news.
         if abs(share - 0.5) > max(_UNBALANCED_SHARE, manifest.num_examples**-0.5):
-            yield (
-                f"{share:.1%} of the pairs are IsNext, where half were aimed at: "
-                "documents of one sentence have no next sentence"
+            reason = (
+                "a chunk of one sentence, be it a short document or a long sentence, has no next one"
+                if share < 0.5
+                else "for many chunks no NotNext segment was found, as documents have the same text"
             )
+            yield f"{share:.1%} of the pairs are IsNext, where half were aimed at: {reason}"
 
 
 class Build(beam.PTransform):

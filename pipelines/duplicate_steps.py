@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from hashlib import blake2b
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -34,6 +36,9 @@ from pipelines.readers import read_documents
 from pipelines.reads import ReadDescriptor
 from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder
 from schemas.configs import IngestConfig
+from schemas.errors import ClozelineError
+
+_FINGERPRINT_BYTES = 16
 
 
 class ReadOrder:
@@ -67,6 +72,44 @@ class ReadOrder:
         """
         paths = [storage.join(self._work.path, piece) for piece in pieces]
         return read_repeats(paths, self._places[read.name], len(self.names))
+
+    def check_texts(self, read: ReadDescriptor, fingerprint: str) -> None:
+        """See that a read gave the texts that were compared with those of the other reads.
+
+        Args:
+            read: which read.
+            fingerprint: of what it gave now.
+
+        Raises:
+            ClozelineError: it gave others, so what is known of repeats is wrong, for other reads too.
+        """
+        (record,) = self._work.read_records([_hash_piece(read.name)])
+        if record["fingerprint"] != fingerprint:
+            others = f" or one of {len(read.pieces) - 1} files after it" if len(read.pieces) > 1 else ""
+            raise ClozelineError(
+                f"{read.path}{others} was changed after it was first read\n"
+                "Begin anew with --overwrite: repeated documents were looked for in what stood there before."
+            )
+
+
+class TextsFingerprint:
+    """Tells the texts of a read, in their order, from any others, however they are cut into batches."""
+
+    def __init__(self) -> None:
+        self._digest = blake2b(digest_size=_FINGERPRINT_BYTES)
+        self.num_documents = 0
+
+    def add(self, texts: pa.Array) -> NDArray[np.void]:
+        """Take the next texts in; returns their hashes."""
+        hashes = hash_texts(texts, self.num_documents)
+        self.num_documents += len(texts)
+        self._digest.update(hashes.tobytes())
+        return hashes
+
+    @property
+    def value(self) -> str:
+        """Of the texts so far, in hexadecimal."""
+        return self._digest.hexdigest()
 
 
 class FindDuplicates(beam.PTransform):
@@ -103,20 +146,19 @@ class HashDocumentsFn(beam.DoFn):
         piece = _hash_piece(read.name)
         record = self._work.load_finished(piece)
         if record is None:
-            record = {"num_documents": self._write(read, piece)}
+            record = self._write(read, piece)
         yield record["num_documents"]
 
-    def _write(self, read: ReadDescriptor, piece: str) -> int:
-        parts = [np.empty(0, HASH_RECORD)]
-        num_documents = 0
-        for batch in read_documents(read, self._config):
-            parts.append(hash_texts(batch.table["text"].combine_chunks(), num_documents))
-            num_documents += batch.table.num_rows
+    def _write(self, read: ReadDescriptor, piece: str) -> dict[str, Any]:
+        fingerprint = TextsFingerprint()
+        batches = read_documents(read, self._config)
+        parts = [fingerprint.add(batch.table["text"].combine_chunks()) for batch in batches]
         name = f"{WORK_FOLDER_NAME}/{piece}"
         with self._work.write_file(name) as stream:
-            write_hashes(stream, np.concatenate(parts))
-        self._work.finish(piece, [describe(name, stream)], {"num_documents": num_documents})
-        return num_documents
+            write_hashes(stream, np.concatenate([*parts, np.empty(0, HASH_RECORD)]))
+        record = {"num_documents": fingerprint.num_documents, "fingerprint": fingerprint.value}
+        self._work.finish(piece, [describe(name, stream)], record)
+        return record
 
 
 @beam.typehints.with_output_types(str)

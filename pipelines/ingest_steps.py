@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.corpus_manifest import Record
 from pipelines.corpus_writer import CorpusWriter
-from pipelines.duplicate_steps import ReadOrder, split_repeats
+from pipelines.duplicate_steps import ReadOrder, TextsFingerprint, split_repeats
 from pipelines.readers import read_documents
 from pipelines.reads import ReadDescriptor
 from pipelines.rejections import DUPLICATE, NO_TOKENS, RejectedDocument
@@ -52,15 +52,16 @@ class ReadDocumentsFn(beam.DoFn):
         repeats = np.empty(0, np.uint32)
         if self._order is not None and repeat_pieces is not None:
             repeats = self._order.load_repeats(read, repeat_pieces)
-        first_row = 0
+        texts = TextsFingerprint()
         waiting = TableBatch(
             work=read.name, tables={"documents": DOCUMENT_SCHEMA.empty_table()}, notes={"rejected": ()}
         )
         for sequence, batch in enumerate(read_documents(read, self._config)):
             if sequence:
                 yield waiting
-            documents, repeated = split_repeats(batch.table, first_row, repeats)
-            first_row += batch.table.num_rows
+            documents, repeated = split_repeats(batch.table, texts.num_documents, repeats)
+            if self._order is not None:
+                texts.add(batch.table["text"].combine_chunks())
             duplicates = [
                 RejectedDocument(document_id, DUPLICATE, "its text is that of an earlier document")
                 for document_id in repeated["document_id"].to_pylist()
@@ -72,6 +73,8 @@ class ReadDocumentsFn(beam.DoFn):
                 is_last=False,
                 notes={"rejected": (*batch.rejected, *duplicates)},
             )
+        if self._order is not None:
+            self._order.check_texts(read, texts.value)
         yield _replace(waiting, is_last=True)
 
 

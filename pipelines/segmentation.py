@@ -13,10 +13,10 @@ things done for it:
     stretches are cut every `_STRETCH_CHARACTERS`, after a terminator outside quotations and brackets, which
     takes the 29.8 s to 0.2 s and leaves the sentences as they are.
 *   It ends no sentence between an opening bracket or quotation mark and what it takes for its partner,
-    however far that is: in 40 MB of software manuals one "sentence" had 654,534 characters, and 14% of all text lay
-    beyond the 1,000th character of one, where examples never reach. A sentence longer than `_LONG_SENTENCE`
-    is cut at its line breaks, each line by itself, and one that still is at white space behind a terminator;
-    that leaves 0.3% beyond, and shorter sentences as they are.
+    however far that is: in 40 MB of software manuals one "sentence" had 654,534 characters, and 14% of all
+    text lay beyond the 1,000th character of one, where examples never reach. A sentence longer than
+    `_LONG_SENTENCE` is cut at its line breaks, each line by itself, and one that still is at white space
+    behind a terminator; that leaves 0.3% beyond, and shorter sentences as they are.
 *   Its time also grows with the square of a paragraph (18 MB of lines took 30 s). A paragraph longer than
     `_LONG_PARAGRAPH` is handed over in pieces that end at a line break.
 

@@ -100,8 +100,8 @@ def _require_same_vocabulary(folder: OutputFolder, tokenizer_json: bytes) -> Non
     differing = sorted(token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token))
     if differing:
         raise UsageError(
-            f"--init {folder.path} has another vocabulary than the data: {len(differing)} entries differ, first "
-            f"{differing[0]!r}.\nIngest the text with --tokenizer {folder.path}, then build again."
+            f"--init {folder.path} has another vocabulary than the data: {len(differing)} entries differ, "
+            f"first {differing[0]!r}.\nIngest the text with --tokenizer {folder.path}, then build again."
         )
 
 

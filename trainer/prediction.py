@@ -176,9 +176,7 @@ class _Prompt:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise UsageError(
-                f"The text {ascii(_shorten(text))} is no valid Unicode. Give it in UTF-8."
-            ) from None
+            raise UsageError(f"The text {_shorten(text)!a} is no valid Unicode. Give it in UTF-8.") from None
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def length_limit(self, max_seq_length: int | None) -> int:

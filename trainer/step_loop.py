@@ -83,8 +83,9 @@ class StepLoop:
         ours = (self._job.record.model, self._job.record.tokenizer)
         if (record.model, record.tokenizer) != ours:
             raise CorruptDataError(
-                f"{self._run.locate(checkpoint)} is of another model or tokenizer than the run's {CONFIG_NAME} "
-                f"says.\nPut back the {CONFIG_NAME} that the run began with, or remove that checkpoint."
+                f"{self._run.locate(checkpoint)} is of another model or tokenizer than the run's "
+                f"{CONFIG_NAME} says.\nPut back the {CONFIG_NAME} that the run began with, or remove that "
+                f"checkpoint."
             )
         try:
             self.state = LoopState.model_validate(record.progress)

@@ -94,8 +94,8 @@ def evaluate_checkpoint(
     )
     if longest > num_positions:
         raise UsageError(
-            f"{data} has sequences of up to {longest} tokens, but {loaded.path} has {num_positions} positions.\n"
-            f"Build the corpus again with --max-seq-length {num_positions} or less."
+            f"{data} has sequences of up to {longest} tokens, but {loaded.path} has {num_positions} "
+            f"positions.\nBuild the corpus again with --max-seq-length {num_positions} or less."
         )
     return {**evaluate_model(terminal, loaded.model, dataset, split, batch_size), "step": loaded.step}
 

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import duplicates, ingest_plan
-from pipelines.duplicate_steps import split_repeats
+from pipelines import duplicates, ingest_plan, ingest_steps
+from pipelines.duplicate_steps import TextsFingerprint, split_repeats
 from pipelines.ingest import run_ingest
 from schemas.configs import IngestConfig
+from schemas.errors import ClozelineError
 from schemas.manifests import CorpusManifest
 
 NUM_TEXTS = 60
@@ -77,6 +78,42 @@ def test_duplicates_can_be_kept(folder: Path, tmp_path: Path, tiny_tokenizer_pat
     manifest = run(folder, tiny_tokenizer_path, tmp_path / "out", keep_duplicates=True)
     assert manifest.rejected == {}
     assert manifest.num_documents == NUM_TEXTS + NUM_TEXTS // 2 + 2
+
+
+def test_a_file_that_changed_between_its_two_readings_is_an_error_until_all_is_made_anew(
+    folder: Path, tmp_path: Path, tiny_tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(*_: object) -> None:
+        raise ClozelineError("broken off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest_steps, "segment_documents", break_off)
+        with pytest.raises(ClozelineError, match="broken off"):
+            run(folder, tiny_tokenizer_path, tmp_path / "out")
+    content = (folder / "a.jsonl").read_bytes()
+    # Of the same size, so that nothing but the texts can tell: what "b58" repeated is no more.
+    (folder / "a.jsonl").write_bytes(content.replace(b"the mat 58", b"the mut 58"))
+    message = r"a\.jsonl was changed after it was first read\nBegin anew with --overwrite"
+    for _ in range(2):
+        with pytest.raises(ClozelineError, match=message):
+            run(folder, tiny_tokenizer_path, tmp_path / "out")
+    settings = IngestConfig(inputs=(str(folder / "*.jsonl"),))
+    manifest = run_ingest(
+        settings, str(tiny_tokenizer_path), str(tmp_path / "out"), workers=1, overwrite=True
+    )
+    assert manifest.num_documents == NUM_TEXTS + 2
+    assert "b58" in ids_in(tmp_path / "out")
+
+
+def test_a_fingerprint_is_that_of_the_texts_in_order_however_they_are_cut() -> None:
+    def value(*batches: list[str]) -> str:
+        fingerprint = TextsFingerprint()
+        for batch in batches:
+            fingerprint.add(pa.array(batch, pa.large_string()))
+        return fingerprint.value
+
+    assert value(["a", "b"], ["c"]) == value(["a"], [], ["b", "c"]) == value(["a", "b", "c"])
+    assert len({value(["a", "b"]), value(["b", "a"]), value(["ab"]), value(["a"]), value([])}) == 5
 
 
 @pytest.mark.parametrize(

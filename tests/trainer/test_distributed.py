@@ -165,5 +165,5 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:x", "cuda:-1", ""])
 def test_a_name_that_means_no_device_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="There is no device .* Give auto, cpu, cuda or cuda:N"):
+    with pytest.raises(UsageError, match=r"There is no device .* Give auto, cpu, cuda or cuda:N"):
         choose_device(name)

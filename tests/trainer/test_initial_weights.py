@@ -157,7 +157,7 @@ def test_a_decoder_of_its_own_is_refused(folder: Path, begin: Callable[..., Any]
     save_file(weights | {"cls.predictions.decoder.weight": decoder}, folder / "model.safetensors")
     assert begin() is not None
     save_file(weights | {"cls.predictions.decoder.weight": decoder + 1}, folder / "model.safetensors")
-    with pytest.raises(UsageError, match="cls.predictions.decoder.weight of its own"):
+    with pytest.raises(UsageError, match=r"cls.predictions.decoder.weight of its own"):
         begin(seed=1, output=str(folder.parent / "other"))
 
 

@@ -174,7 +174,7 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error_that_names_it(tmp_p
     write_jsonl(path, 6)
     piece = ReadPiece(str(path), "jsonl", None, start, 126, 126)
     write_jsonl(path, num_lines)
-    message = f"{path} was changed while it was read: it had 126 bytes and has {21 * num_lines} now\n"
+    message = f"{path} was changed while it was read: it had 126 bytes, now {21 * num_lines}\n"
     with pytest.raises(ClozelineError, match=re.escape(message)):
         read_pieces(IngestConfig(inputs=("x",)), piece)
 

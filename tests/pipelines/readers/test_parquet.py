@@ -128,7 +128,9 @@ def test_two_columns_of_one_name_are_an_error_that_names_the_option(tmp_path, fi
     table = pa.Table.from_arrays([*columns.values(), pa.array(["b"])], names=[*columns, field])
     path = str(tmp_path / "a.parquet")
     pq.write_table(table, path)
-    with pytest.raises(ClozelineError, match=rf"a\.parquet has 2 columns '{field}'; expected one\n.*{option}"):
+    with pytest.raises(
+        ClozelineError, match=rf"a\.parquet has 2 columns '{field}'; expected one\n.*{option}"
+    ):
         read(path)
 
 
