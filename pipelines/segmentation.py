@@ -18,7 +18,8 @@ things done for it:
     `_LONG_SENTENCE` is cut at its line breaks, each line by itself, and one that still is at white space
     behind a terminator; that leaves 0.3% beyond, and shorter sentences as they are.
 *   Its time also grows with the square of a paragraph (18 MB of lines took 30 s). A paragraph longer than
-    `_LONG_PARAGRAPH` is handed over in pieces that end at a line break.
+    `_LONG_PARAGRAPH` is handed over in pieces that end at a line break, or behind a terminator where no line
+    ends.
 
 A megabyte of one letter, of white space, of line breaks, of sentences, of abbreviations, of quotation marks
 or brackets never closed takes it a fraction of a second.
@@ -108,16 +109,24 @@ def _segment(text: str, language: str, has_long_stretch: bool) -> list[str]:
 
 
 def _cut_paragraphs(text: str) -> Iterator[str]:
-    """The text in pieces that end at a line break, where it is long."""
+    """The text in pieces that end at a line break or behind a terminator, where it is long."""
     start = 0
-    while len(text) - start > _LONG_PARAGRAPH:
-        cut = text.rfind("\n\n", start, start + _LONG_PARAGRAPH) + 1
-        cut = cut or text.find("\n", start + _LONG_PARAGRAPH // 2) + 1
-        if cut <= start:
-            break
+    while len(text) - start > _LONG_PARAGRAPH and (cut := _find_paragraph_cut(text, start)):
         yield text[start:cut]
         start = cut
     yield text[start:]
+
+
+def _find_paragraph_cut(text: str, start: int) -> int:
+    """Where the piece that begins at `start` should end; 0 where there is no place for it."""
+    middle, limit = start + _LONG_PARAGRAPH // 2, start + _LONG_PARAGRAPH
+    if cut := text.rfind("\n\n", start, limit) + 1 or text.find("\n", middle, limit) + 1:
+        return cut
+    if ends := [match.end() for match in _SENTENCE_END.finditer(text, middle, limit)]:
+        return ends[-1]
+    later = _SENTENCE_END.search(text, limit)
+    line_end = text.find("\n", limit, later.end() if later else len(text)) + 1
+    return line_end or (later.end() if later else 0)
 
 
 def _cut_sentence(sentence: str, language: str) -> Iterator[str]:

@@ -21,7 +21,6 @@ from typing import BinaryIO, cast
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.options.value_provider import RuntimeValueProvider
 
 from schemas.errors import ClozelineError, UsageError
 
@@ -223,8 +222,8 @@ def _match_beam(pattern: str) -> list[FileEntry]:
 
 
 def _ensure_options() -> None:
-    # Beam's S3 client wants options, which only a pipeline or a worker of one has set.
-    if FileSystems._pipeline_options is None and RuntimeValueProvider.runtime_options is None:
+    # Beam's S3 client wants options, which only a worker has set; a runner leaves an empty dictionary behind.
+    if FileSystems._pipeline_options is None:
         use_options(())
 
 

@@ -41,9 +41,16 @@ class WorkFolder:
 
     Args:
         output: the output folder: a local path, `gs://…`, `s3://…`.
+
+    Raises:
+        UsageError: its name holds bytes that are no UTF-8, which can't travel to workers.
     """
 
     def __init__(self, output: str) -> None:
+        try:
+            output.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"--output {output}: holds bytes that are no UTF-8; name it otherwise") from None
         self.output = output
         self.path = storage.join(output, WORK_FOLDER_NAME)
 

@@ -6,11 +6,16 @@ Built with the `tokenizers` library alone, so that the trainer's tests need no B
 from __future__ import annotations
 
 import json
+import signal
 import string
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+# A shell that starts a command in the background has it ignore Ctrl-C, and its children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY_SPECIAL_TOKENS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TINY_UNUSED_TOKENS = [f"[unused{index}]" for index in range(4)]

@@ -33,7 +33,6 @@ class Shares:
     tokens_a_byte: float = 0.233
     corpus_bytes_a_token: float = 1.01
     dataset_bytes_a_token: float = 2.7
-    tokens_an_example: float = 122.0
     bytes_a_second: float = 6e6
     manifest_bytes_a_file: int = 205
     manifest_bytes_a_row_group: int = 127

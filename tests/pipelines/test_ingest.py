@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import apache_beam as beam
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +24,7 @@ from pipelines.work_folder import WorkFolder
 from schemas.configs import IngestConfig
 from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import CorpusManifest
+from tests.pipelines.worker_processes import find_workers
 
 WORDS = [
     "the",
@@ -115,7 +115,7 @@ def test_the_same_bytes_with_one_and_two_workers_and_other_orders(
     assert total > 5
     assert calls[-1] == (total, total)
     assert calls == sorted(calls)
-    assert not psutil.Process().children()
+    assert not find_workers()
 
 
 def test_documents_in_are_documents_kept_and_rejected(tmp_path: Path, tiny_tokenizer_path: Path) -> None:

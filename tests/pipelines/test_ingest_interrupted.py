@@ -13,7 +13,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipelines import ingest_plan
@@ -21,6 +20,7 @@ from pipelines.ingest import run_ingest
 from pipelines.work_folder import WorkFolder
 from schemas.configs import IngestConfig
 from schemas.errors import ClozelineError, UsageError
+from tests.pipelines.worker_processes import find_workers
 
 REPOSITORY = Path(__file__).parents[2]
 NUM_READS = 6
@@ -244,7 +244,7 @@ def test_a_dead_worker_is_an_error_and_what_is_finished_is_kept(
 
     def kill_first_worker() -> None:
         while not killed.is_set():
-            for worker in psutil.Process().children()[:1]:
+            for worker in find_workers()[:1]:
                 worker.kill()
                 killed.set()
             time.sleep(0.01)
@@ -257,7 +257,7 @@ def test_a_dead_worker_is_an_error_and_what_is_finished_is_kept(
     finally:
         killed.set()
         killer.join()
-    assert not psutil.Process().children()
+    assert not find_workers()
     assert not (folder / "out" / "corpus.json").exists()
     run(tiny_tokenizer_path)
     assert read_files(folder / "out") == expected

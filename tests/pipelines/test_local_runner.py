@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.local_runner import bundle_sizes
 from schemas.errors import ClozelineError
+from tests.pipelines.worker_processes import find_workers
 
 REPOSITORY = Path(__file__).parents[2]
 LOCAL = ["--runner=pipelines.local_runner.LocalRunner", "--direct_num_workers=2"]
@@ -63,7 +64,7 @@ def run_reference_pipeline(arguments: list[str], output: Path) -> dict[str, obje
 def test_results_are_those_of_fn_api_runner(tmp_path: Path) -> None:
     expected = run_reference_pipeline(REFERENCE, tmp_path / "reference.json")
     assert run_reference_pipeline(LOCAL, tmp_path / "local.json") == expected
-    assert not psutil.Process().children()
+    assert not find_workers()
 
 
 def test_a_free_worker_takes_what_is_left(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_dead_worker_ends_the_pipeline(die, described: str, capfd: pytest.Capt
         _ = pipeline | beam.Create(range(8), reshuffle=False) | beam.Reshuffle() | beam.Map(work)
     assert described in str(caught.value)
     assert "run the same command again" in str(caught.value)
-    assert not psutil.Process().children()
+    assert not find_workers()
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -143,7 +144,7 @@ def test_an_exception_comes_back_with_its_traceback() -> None:
         beam.Pipeline(options=PipelineOptions(LOCAL)) as pipeline,
     ):
         _ = pipeline | beam.Create(range(6), reshuffle=False) | beam.Reshuffle() | beam.Map(work)
-    assert not psutil.Process().children()
+    assert not find_workers()
 
 
 def start_sleeping_pipeline(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:

@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import segmentation
 from pipelines.segmentation import choose_segmenter, segment_documents
 from schemas.configs import IngestConfig
 
@@ -153,3 +156,26 @@ def test_a_short_quotation_stays_whole():
 def test_a_long_paragraph_is_handed_over_in_pieces_that_end_at_a_line_break(separator):
     lines = [f"This is line {number} of a long text." for number in range(10_000)]
     assert segment(separator.join(lines)) == [lines]
+
+
+def test_a_long_paragraph_without_a_line_break_is_handed_over_in_pieces_of_bounded_length(monkeypatch):
+    lengths = []
+
+    def segment_piece(language, text):
+        lengths.append(len(text))
+        return sentencex.segment(language, text)
+
+    monkeypatch.setattr(segmentation, "sentencex", SimpleNamespace(segment=segment_piece))
+    sentences = [f"This is sentence {number} of a long text." for number in range(10_000)]
+    assert segment(" ".join(sentences)) == [sentences]
+    assert len(lengths) > 1
+    assert max(lengths) <= 1 << 16
+
+
+@pytest.mark.parametrize("separator", [" ", "\n"])
+def test_a_long_way_without_a_place_to_cut_ends_at_the_next_one(separator):
+    long = " ".join(["word"] * 40_000) + "."
+    sentences = [long, "This follows it.", long, "This too."]
+    assert segment(separator.join(sentences)) == [sentences]
+    assert segment(long) == [[long]]
+    assert segment(" ".join(["word"] * 40_000)) == [[" ".join(["word"] * 40_000)]]

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.value_provider import RuntimeValueProvider
 
 from pipelines import storage
 from pipelines.storage import FileEntry
@@ -291,6 +292,8 @@ class MemoryStore(FileSystem):
 def objects(monkeypatch):
     monkeypatch.setattr(MemoryStore, "objects", {})
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    # As a pipeline leaves it that ran in this process.
+    monkeypatch.setattr(RuntimeValueProvider, "runtime_options", {})
     return MemoryStore.objects
 
 

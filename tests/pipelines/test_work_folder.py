@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -227,3 +228,10 @@ def test_a_difference_is_named(before: object, now: object, text: str) -> None:
 
 def test_manifests_say_which_program_wrote_them() -> None:
     assert created_by().startswith("clozeline 0.")
+
+
+def test_an_output_whose_name_could_not_travel_to_workers_is_refused(tmp_path: Path) -> None:
+    name = os.fsdecode(bytes(tmp_path) + b"/caf\xe9")
+    with pytest.raises(UsageError, match=r"^--output .*: holds bytes that are no UTF-8; name it otherwise$"):
+        WorkFolder(name)
+    assert list_names(tmp_path) == []
