@@ -29,7 +29,7 @@ from trainer.data.blocks import iterate_blocks
 from trainer.data.dataset import Dataset
 from trainer.data.example_arrays import NO_LABEL, ExampleArrays, arrays_from_blocks
 
-_LABELS = {
+LABELS = {
     "next-sentence": {0: "IsNext", 1: "NotNext"},
     "sentence-order": {0: "in order", 1: "swapped"},
 }
@@ -107,7 +107,7 @@ def readable_examples(
     if not blocks:
         return []
     examples = arrays_from_blocks(blocks)
-    labels = _LABELS.get(objective, {})
+    labels = LABELS.get(objective, {})
     return [_make_readable(source, row, examples, row, labels, tokenizer) for row in range(len(examples))]
 
 
@@ -137,7 +137,7 @@ def terminal_width() -> int | None:
 def _iterate_readable(
     dataset: Dataset, split: Split, first: int, tokenizer: Tokenizer
 ) -> Iterator[ReadableExample]:
-    labels = _LABELS.get(dataset.manifest.config.objective, {})
+    labels = LABELS.get(dataset.manifest.config.objective, {})
     for shard in dataset.require_split(split):
         start = min(first, shard.num_examples)
         first -= start
@@ -177,7 +177,7 @@ def _make_readable(
 
 def _style_label(label: str) -> str:
     return click.style(
-        label, fg="magenta" if label in (_LABELS["next-sentence"][NOT_NEXT], "swapped") else "green"
+        label, fg="magenta" if label in (LABELS["next-sentence"][NOT_NEXT], "swapped") else "green"
     )
 
 

@@ -12,7 +12,7 @@ from pipelines.masking import MASK_SHARE, RANDOM_SHARE
 from schemas.manifests import SPLITS, ShardRecord
 from trainer.data.dataset import Dataset
 from workflows.dataset_statistics import summarize_shards
-from workflows.inspecting import ReadableExample
+from workflows.inspecting import LABELS, ReadableExample
 from workflows.report.blocks import (
     Bar,
     BarTable,
@@ -39,7 +39,6 @@ from workflows.report.token_section import make_token_section, percent
 from workflows.report.token_spans import MASKING_LEGEND, example_lines
 from workflows.report.token_tally import Vocabulary
 
-_LABELS = {"next-sentence": ("IsNext", "NotNext"), "sentence-order": ("in order", "swapped")}
 _INTERVAL_NOTE = (
     "The whisker is the 95% Wilson interval, as for independent draws; with many draws it is narrower than "
     "the line that draws it."
@@ -193,9 +192,8 @@ def _masking_section(dataset: Dataset) -> Section:
 def _label_section(dataset: Dataset) -> Section:
     manifest = dataset.manifest
     objective = manifest.config.objective
-    if objective not in _LABELS:
+    if objective not in LABELS:
         return Section("Labels", "labels", "The objective is mlm: one segment an example, and no label.", ())
-    zero, one = _LABELS[objective]
     blocks: list[Block] = []
     for split in SPLITS:
         shards = manifest.shards_of(split)
@@ -203,7 +201,7 @@ def _label_section(dataset: Dataset) -> Section:
         if sum(counts):
             bars = tuple(
                 _share_bar(label, count, sum(counts), tone)
-                for label, count, tone in zip((zero, one), counts, _LABEL_TONES, strict=True)
+                for label, count, tone in zip(LABELS[objective].values(), counts, _LABEL_TONES, strict=True)
             )
             headings = ("Label", "Count", "Share", "95% interval")
             blocks.append(BarTable(f"Labels, {split}", headings, bars))
