@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from schemas.examples import MAX_SEQ_LENGTH_LIMIT
 from schemas.languages import normalise_language
@@ -115,6 +115,9 @@ class BuildConfig(FrozenModel):
         next_sentence_balance: True makes half of all labels NotNext; False keeps the rule of Google's script,
             under which more than half come out NotNext.
         examples_per_block: examples in one WebDataset sample.
+        num_shards: shards of `train`; `validation` has as many for its tokens, at least one. None leaves it
+            to the size of the corpus.
+        examples_per_shard: about how many examples a shard holds, instead of `num_shards`.
     """
 
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
@@ -127,6 +130,14 @@ class BuildConfig(FrozenModel):
     objective: Objective = "next-sentence"
     next_sentence_balance: bool = True
     examples_per_block: Annotated[int, Field(ge=1, le=65_536)] = 1000
+    num_shards: Annotated[int, Field(ge=1)] | None = None
+    examples_per_shard: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _shards_are_chosen_once(self) -> BuildConfig:
+        if self.num_shards is not None and self.examples_per_shard is not None:
+            raise ValueError("--num-shards and --examples-per-shard both decide how many shards; give one")
+        return self
 
     @property
     def prediction_limit(self) -> int:

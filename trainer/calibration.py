@@ -78,11 +78,12 @@ def _measure(job: TrainingJob, budget_seconds: float, clock: Callable[[], float]
         for step, microbatches in enumerate(stream, start=1):
             # Every rank stops after the same step, though their clocks differ: any one may end the measuring.
             out_of_time = step > NUM_UNTIMED_STEPS and clock() - begun >= budget_seconds
-            result = job.stepper.take(step, microbatches, job.record.config.learning_rate, out_of_time)
+            pending = job.stepper.take(step, microbatches, job.record.config.learning_rate, out_of_time)
+            result = pending.read()
             synchronise(job.ranks.device)
             if step == NUM_UNTIMED_STEPS:
                 started = clock()
             num_timed = max(0, step - NUM_UNTIMED_STEPS)
-            if result.stop_requested:
+            if result.num_stop_wishes:
                 break
     return (clock() - started) / max(1, num_timed)

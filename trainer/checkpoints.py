@@ -1,76 +1,53 @@
 """Checkpoints: folders that hold all a run needs to go on as if nothing had happened.
 
-    checkpoints/step-00001000/
-        model.safetensors       the weights, by parameter name
-        optimiser.safetensors   the optimiser's state, as `<parameter name>/<state name>`
-        tokenizer.json          the vocabulary of the data
-        checkpoint.json         the step, the model's sizes, the position in the stream; size and SHA-256 of
-                                the files above and of itself; written last: a folder without it is no
-                                checkpoint
-
-In: a model, an optimiser and a JSON state. Out: a folder that appears whole, and is checked file by file when
-it is read. Nothing is pickled or unpickled. Deterministic: the same state gives the same bytes.
+In: weights, an optimiser's state and a JSON state. Out: a folder as `checkpoint_record` describes, which
+appears whole, and is checked file by file when it is read. Nothing is pickled or unpickled. Deterministic:
+the same state gives the same bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from schemas.configs import FrozenModel
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
-from schemas.manifests import TOKENIZER_NAME, Count, Sha256, TokenizerRecord
+from schemas.manifests import TOKENIZER_NAME, TokenizerRecord
+from trainer.checkpoint_record import (
+    CHECKPOINTS_NAME,
+    MARKER_NAME,
+    MODEL_NAME,
+    OPTIMISER_NAME,
+    CheckpointRecord,
+    checkpoint_name,
+    explain_remedy,
+    list_checkpoints,
+    read_record,
+)
 from trainer.distributed import choose_device
 from trainer.hugging_face_folder import holds_hugging_face_model, read_hugging_face_model
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
-from trainer.named_state import copy_weights, optimiser_tensors, restore_optimiser
-from trainer.output_folder import FileRecord, OutputFolder
+from trainer.named_state import NamedState, copy_weights, restore_optimiser
+from trainer.output_folder import OutputFolder
 from trainer.tensor_files import parse_tensors, read_tensor_file, write_tensors
 
-CHECKPOINTS_NAME = "checkpoints"
-MARKER_NAME = "checkpoint.json"
-MODEL_NAME = "model.safetensors"
-OPTIMISER_NAME = "optimiser.safetensors"
-_STEP_FOLDER = re.compile(r"^step-(\d{8,})$")
-
-
-class CheckpointRecord(FrozenModel):
-    """`checkpoint.json`.
-
-    Attributes:
-        step: optimiser steps that were taken.
-        model: sizes of the model.
-        tokenizer: which tokenizer made the ids that the model was trained on.
-        max_seq_length: tokens of a sequence at most in the data; positions beyond were never trained.
-        progress: what the training loop needs to go on: the position in the stream and its running sums.
-        files: the other files of the folder.
-        sha256: of all the other fields (see `digest`); a record edited by hand leaves it out and is trusted.
-    """
-
-    format: Literal["clozeline-checkpoint"] = "clozeline-checkpoint"
-    version: Literal[1] = 1
-    created_by: str
-    step: Count
-    model: ModelConfig
-    tokenizer: TokenizerRecord
-    max_seq_length: Count
-    progress: dict[str, Any]
-    files: tuple[FileRecord, ...] = ()
-    sha256: Sha256 | None = None
-
-    def digest(self) -> str:
-        """SHA-256 of the record's JSON without `sha256`: keys sorted, no blanks."""
-        fields = self.model_dump(mode="json", exclude={"sha256"})
-        content = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(content.encode()).hexdigest()
+__all__ = [
+    "CHECKPOINTS_NAME",
+    "MARKER_NAME",
+    "MODEL_NAME",
+    "CheckpointRecord",
+    "LoadedCheckpoint",
+    "find_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+    "read_record",
+    "read_weights",
+    "restore_checkpoint",
+    "save_checkpoint",
+]
 
 
 @dataclass(frozen=True)
@@ -101,37 +78,15 @@ class LoadedCheckpoint:
         return f"{self.path}/{TOKENIZER_NAME}"
 
 
-def checkpoint_name(step: int) -> str:
-    """The folder of a step, relative to the run: `checkpoints/step-00001000`."""
-    return f"{CHECKPOINTS_NAME}/step-{step:08d}"
-
-
-def list_checkpoints(run: OutputFolder) -> list[str]:
-    """Names of the run's whole checkpoints relative to it, oldest first."""
-    found = [
-        (int(match[1]), match[0])
-        for match in map(_STEP_FOLDER.match, run.list_names(CHECKPOINTS_NAME))
-        if match
-    ]
-    names = [f"{CHECKPOINTS_NAME}/{base}" for _, base in sorted(found)]
-    return [name for name in names if run.exists(f"{name}/{MARKER_NAME}")]
-
-
 def save_checkpoint(
-    run: OutputFolder,
-    record: CheckpointRecord,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    tokenizer_json: bytes,
-    keep: int,
+    run: OutputFolder, record: CheckpointRecord, state: NamedState, tokenizer_json: bytes, keep: int
 ) -> str:
     """Write a checkpoint, then remove all but the newest.
 
     Args:
         run: the run folder.
         record: of the step; its `files` are filled in here.
-        model: its parameters are written, from any device.
-        optimiser: over parameters of the model.
+        state: what is written, from any device.
         tokenizer_json: content of the run's `tokenizer.json`.
         keep: checkpoints that stay.
 
@@ -144,38 +99,15 @@ def save_checkpoint(
     name = checkpoint_name(record.step)
     with run.write_subfolder(name, MARKER_NAME) as writer:
         with writer.open(MODEL_NAME) as file:
-            write_tensors(file, dict(model.named_parameters()))
+            write_tensors(file, state.weights)
         with writer.open(OPTIMISER_NAME) as file:
-            write_tensors(file, optimiser_tensors(model, optimiser))
+            write_tensors(file, state.optimiser)
         writer.write(TOKENIZER_NAME, tokenizer_json)
         whole = record.model_copy(update={"files": tuple(writer.records)})
-        whole = whole.model_copy(update={"sha256": whole.digest()})
-        content = json.dumps(whole.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False)
-        writer.write(MARKER_NAME, (content + "\n").encode())
+        writer.write(MARKER_NAME, whole.to_sealed_json())
     for old in list_checkpoints(run)[:-keep]:
         run.remove(old, MARKER_NAME)
     return name
-
-
-def read_record(run: OutputFolder, name: str) -> CheckpointRecord:
-    """The record of a checkpoint.
-
-    Raises:
-        CorruptDataError: it is malformed or was changed.
-    """
-    path = run.locate(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
-    content = run.read_bytes(f"{name}/{MARKER_NAME}" if name else MARKER_NAME)
-    try:
-        record = CheckpointRecord.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise CorruptDataError(
-            f"{path} is no valid checkpoint record: {where}: {first['msg']}.\n{_remedy(run, name)}"
-        ) from None
-    if record.sha256 not in (None, record.digest()):
-        raise CorruptDataError(f"{path} was changed since it was written.\n{_remedy(run, name)}")
-    return record
 
 
 def restore_checkpoint(
@@ -316,11 +248,6 @@ def _check(
 
 def _damaged(folder: OutputFolder, name: str, file: str, found: str) -> CorruptDataError:
     relative = f"{name}/{file}" if name else file
-    return CorruptDataError(f"{folder.locate(relative)} {found}.\n{_remedy(folder, name)}")
+    return CorruptDataError(f"{folder.locate(relative)} {found}.\n{explain_remedy(folder, name)}")
 
 
-def _remedy(folder: OutputFolder, name: str) -> str:
-    others = [other for other in list_checkpoints(folder) if other != name] if name else []
-    if others:
-        return f"Remove {folder.locate(name)} to go on from {others[-1].rsplit('/', 1)[-1]}."
-    return "Take another checkpoint of the run, or train it anew."

@@ -18,11 +18,12 @@ from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest
 
 Precision = Literal["auto", "fp32", "bf16"]
+OptimizerName = Literal["adamw", "lamb"]
 DEVICE_NAMES = "auto, cpu, cuda or cuda:N"
 DEFAULT_BATCH_SIZE = 256
 LARGEST_DEFAULT_WARMUP = 10_000
 # A run may be continued with other values of these: none of them changes what is computed.
-FREE_FIELDS = frozenset({"output", "data", "device", "keep_checkpoints"})
+FREE_FIELDS = frozenset({"output", "data", "device", "keep_checkpoints", "activation_checkpointing"})
 
 
 def is_device_name(name: str) -> bool:
@@ -52,14 +53,17 @@ class TrainConfig(FrozenModel):
         gradient_accumulation: microbatches that each rank adds up in a step.
         learning_rate: the peak, reached after the warm-up and followed by a linear decay to zero.
         warmup_steps: None means a tenth of the steps and at most 10,000, Google's figure.
+        optimizer: AdamW, or LAMB for batches of thousands of examples.
         weight_decay: decoupled, not for biases and layer norms.
-        adam_beta1: decay of AdamW's first moment.
-        adam_beta2: decay of AdamW's second moment.
+        adam_beta1: decay of the optimiser's first moment.
+        adam_beta2: decay of the optimiser's second moment.
         adam_epsilon: added to the root of the second moment.
         max_grad_norm: the norm to which the whole gradient is clipped; 0 leaves it as it is.
         dropout: if given, replaces both dropout probabilities of the model.
         precision: `auto` is bf16 where the device computes in it.
         compile: compile the model by `torch.compile`.
+        activation_checkpointing: keep only each layer's input for the backward pass and compute the layer
+            again there: less memory for about a third more work, and the same numbers.
         seed: decides initial weights, dropout and the order of examples.
         device: `auto` is the rank's GPU where there is one.
         save_every: steps between checkpoints; one is always written at the end.
@@ -81,6 +85,7 @@ class TrainConfig(FrozenModel):
     gradient_accumulation: Annotated[int, Field(ge=1)] = 1
     learning_rate: Annotated[float, Field(gt=0.0)] = 1e-4
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    optimizer: OptimizerName = "adamw"
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
     adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
     adam_beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
@@ -89,6 +94,7 @@ class TrainConfig(FrozenModel):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     precision: Precision = "auto"
     compile: bool = False
+    activation_checkpointing: bool = False
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     device: Annotated[str, AfterValidator(_require_device_name)] = "auto"
     save_every: Annotated[int, Field(ge=1)] = 1000

@@ -190,10 +190,12 @@ def assemble(
     model = BertForPretraining(record.model, seed=config.seed)
     if config.init is not None and with_initial_weights:
         copy_initial_weights(model, config.init, record.tokenizer, datasets[0].read_tokenizer())
+    model.encoder.recomputes_layers = config.activation_checkpointing
     model.to(ranks.device)
     optimiser = build_optimizer(
         model,
         learning_rate=config.learning_rate,
+        kind=config.optimizer,
         weight_decay=config.weight_decay,
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,

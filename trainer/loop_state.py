@@ -7,19 +7,17 @@ JSON keeps to the last bit.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from schemas.errors import ClozelineError
-from trainer.stepping import StepResult
+from trainer.step_result import StepResult
 
 Metrics = dict[str, float | int | None]
 
 
 class LossWindow(BaseModel):
-    """Sums over the steps since the last logged one."""
+    """Sums over the steps since the last logged one, without those that were skipped."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,7 +25,10 @@ class LossWindow(BaseModel):
     masked_lm_loss: float = 0.0
     next_sentence_loss: float = 0.0
     gradient_norm: float = 0.0
-    has_labels: bool = False
+    num_masked_tokens: int = 0
+    num_masked_correct: int = 0
+    num_labelled: int = 0
+    num_next_sentence_correct: int = 0
 
 
 class LoopState(BaseModel):
@@ -37,7 +38,9 @@ class LoopState(BaseModel):
         step: steps taken.
         num_examples: examples seen, an example counted each time.
         num_tokens: tokens seen that are no padding.
+        sum_squared_lengths: over the examples seen; what the work of attention is proportional to.
         num_masked_tokens: masked positions predicted.
+        num_skipped_steps: steps whose update was left out, since their loss or gradient was not finite.
         seconds: spent on training steps, in all processes of the run's life.
         window: sums for the next line of metrics.
         last_metrics: the last line of metrics that had a loss.
@@ -51,7 +54,9 @@ class LoopState(BaseModel):
     step: int = 0
     num_examples: int = 0
     num_tokens: int = 0
+    sum_squared_lengths: int = 0
     num_masked_tokens: int = 0
+    num_skipped_steps: int = 0
     seconds: float = 0.0
     window: LossWindow = LossWindow()
     last_metrics: Metrics | None = None
@@ -59,45 +64,46 @@ class LoopState(BaseModel):
     last_evaluation: Metrics | None = None
     stream: dict[str, Any] | None = None
 
-    def add_losses(self, step: int, result: StepResult) -> None:
-        """Add a step's losses to the window; waits for the device.
-
-        Raises:
-            ClozelineError: one of them is not a finite number.
-        """
-        masked_lm_loss, next_sentence_loss = result.losses.tolist()
-        gradient_norm = float(result.gradient_norm)
-        for name, value in (
-            ("masked-LM loss", masked_lm_loss),
-            ("next-sentence loss", next_sentence_loss),
-            ("norm of the gradient", gradient_norm),
-        ):
-            if not math.isfinite(value):
-                raise ClozelineError(
-                    f"Training diverged: the {name} of step {step} is {value}.\nTrain anew "
-                    f"with a lower --learning-rate or more --warmup-steps."
-                )
-        self.window.num_steps += 1
-        self.window.masked_lm_loss += masked_lm_loss
-        self.window.next_sentence_loss += next_sentence_loss
-        self.window.gradient_norm += gradient_norm
-        self.window.has_labels |= result.num_labelled > 0
-
-    def add_counts(self, result: StepResult) -> None:
-        """Count what a step saw."""
-        self.step += 1
+    def add(self, result: StepResult) -> None:
+        """Add what a step saw; its losses count only where it was not skipped."""
         self.num_examples += result.num_examples
         self.num_tokens += result.num_tokens
+        self.sum_squared_lengths += result.sum_squared_lengths
         self.num_masked_tokens += result.num_masked_tokens
+        if result.is_skipped:
+            self.num_skipped_steps += 1
+            return
+        window = self.window
+        window.num_steps += 1
+        window.masked_lm_loss += result.masked_lm_loss
+        window.next_sentence_loss += result.next_sentence_loss
+        window.gradient_norm += result.gradient_norm
+        window.num_masked_tokens += result.num_masked_tokens
+        window.num_masked_correct += result.num_masked_correct
+        window.num_labelled += result.num_labelled
+        window.num_next_sentence_correct += result.num_next_sentence_correct
 
     def close_window(self) -> Metrics:
-        """The mean losses of the window, as they stand in a line of metrics; a new window begins."""
+        """The means of the window, as they stand in a line of metrics; a new window begins.
+
+        Null stands where there is nothing to take the mean of.
+        """
         window, self.window = self.window, LossWindow()
-        masked_lm_loss = window.masked_lm_loss / window.num_steps
-        next_sentence_loss = window.next_sentence_loss / window.num_steps
+        masked_lm_loss = _divide(window.masked_lm_loss, window.num_steps)
+        next_sentence_loss = _divide(window.next_sentence_loss, window.num_steps)
         return {
-            "loss": masked_lm_loss + next_sentence_loss,
+            "loss": _add(masked_lm_loss, next_sentence_loss),
             "masked_lm_loss": masked_lm_loss,
-            "next_sentence_loss": next_sentence_loss if window.has_labels else None,
-            "gradient_norm": window.gradient_norm / window.num_steps,
+            "masked_lm_accuracy": _divide(window.num_masked_correct, window.num_masked_tokens),
+            "next_sentence_loss": next_sentence_loss if window.num_labelled else None,
+            "next_sentence_accuracy": _divide(window.num_next_sentence_correct, window.num_labelled),
+            "gradient_norm": _divide(window.gradient_norm, window.num_steps),
         }
+
+
+def _divide(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _add(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other

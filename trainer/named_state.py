@@ -7,10 +7,36 @@ bits go both ways.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from schemas.errors import CorruptDataError
+
+
+@dataclass(frozen=True)
+class NamedState:
+    """What training has changed so far, as tensors by name.
+
+    Attributes:
+        weights: by parameter name.
+        optimiser: its state as `<parameter name>/<state name>`.
+    """
+
+    weights: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor]
+
+
+def name_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> NamedState:
+    """The state as it is now: the tensors themselves, which the next step changes."""
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    tensors = {}
+    for parameter_name, parameter in model.named_parameters():
+        for state_name, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"{parameter_name}/{state_name}"] = torch.as_tensor(value)
+    return NamedState(weights, tensors)
 
 
 def copy_weights(model: nn.Module, tensors: dict[str, Tensor], path: str) -> None:
@@ -33,15 +59,6 @@ def copy_weights(model: nn.Module, tensors: dict[str, Tensor], path: str) -> Non
                     f"{tuple(parameter.shape)}."
                 )
             parameter.copy_(tensors[name])
-
-
-def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as named tensors: `<parameter name>/<state name>`."""
-    tensors = {}
-    for parameter_name, parameter in model.named_parameters():
-        for state_name, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"{parameter_name}/{state_name}"] = torch.as_tensor(value)
-    return tensors
 
 
 def restore_optimiser(

@@ -1,8 +1,7 @@
-"""AdamW as BERT uses it, its learning-rate schedule, and clipping.
+"""AdamW as BERT uses it or LAMB, the learning-rate schedule, and clipping.
 
 In: a model and numbers. Out: an optimiser, and pure functions of the step. Deterministic: the learning rate
-    is
-arithmetic on the step, so that a resumed run needs no scheduler state.
+is arithmetic on the step, so that a resumed run needs no scheduler state.
 """
 
 from __future__ import annotations
@@ -11,27 +10,37 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from trainer.config import OptimizerName
+from trainer.lamb import Lamb
+
 
 def build_optimizer(
     model: nn.Module,
     *,
     learning_rate: float,
+    kind: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
-) -> AdamW:
-    """AdamW with decoupled weight decay (Loshchilov and Hutter 2019), defaults as in Devlin et al. 2018, A.2.
+) -> Optimizer:
+    """AdamW with decoupled weight decay (Loshchilov and Hutter 2019), or LAMB (see `trainer.lamb`).
 
-    Unlike Google's script, the moments are corrected for their start at zero, as in the paper of Adam.
+    The defaults are those of Devlin et al. 2018, A.2. Unlike in Google's script, the moments are corrected
+    for their start at zero, as in the paper of Adam. AdamW runs as one fused kernel where torch has it.
 
     Args:
         model: all its parameters that require a gradient are taken.
         learning_rate: the peak; `set_learning_rate` sets the one of a step.
+        kind: `adamw`, or `lamb` for batches of thousands of examples.
         weight_decay: for weight matrices and embeddings; biases and layer norms are never decayed.
         betas: decay of the running mean and of the running square of the gradient.
         eps: added to the square root of the second moment.
     """
     groups = parameter_groups(model, weight_decay)
+    if kind == "lamb":
+        adapted, not_adapted = groups
+        groups = [{**adapted, "adapted": True}, {**not_adapted, "adapted": False}]
+        return Lamb(groups, lr=learning_rate, betas=betas, eps=eps)
     return AdamW(groups, lr=learning_rate, betas=betas, eps=eps, fused=_can_fuse(model))
 
 

@@ -3,6 +3,7 @@
     run/config.json      RunRecord: the configuration and what was settled from it; written first
     run/tokenizer.json   the vocabulary of the data
     run/metrics.jsonl    one object a logged step
+    run/nonfinite.jsonl  one object a step whose loss was not finite, with the places of its examples
     run/checkpoints/     step-00001000/, …
     run/tensorboard/     event files
 
@@ -19,22 +20,23 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from schemas.configs import FrozenModel
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
 from schemas.manifests import TOKENIZER_NAME, Sha256, TokenizerRecord
-from trainer.checkpoints import CHECKPOINTS_NAME
+from trainer.checkpoint_record import CHECKPOINTS_NAME
 from trainer.config import TrainConfig, TrainPlan
 from trainer.model.config import ModelConfig
 from trainer.output_folder import OutputFolder
+from trainer.sealed_record import SealedRecord, is_intact
 
 CONFIG_NAME = "config.json"
 METRICS_NAME = "metrics.jsonl"
+NONFINITE_NAME = "nonfinite.jsonl"
 TENSORBOARD_NAME = "tensorboard"
-_OWN_NAMES = (CHECKPOINTS_NAME, METRICS_NAME, TENSORBOARD_NAME, TOKENIZER_NAME, CONFIG_NAME)
+_OWN_NAMES = (CHECKPOINTS_NAME, METRICS_NAME, NONFINITE_NAME, TENSORBOARD_NAME, TOKENIZER_NAME, CONFIG_NAME)
 _LARGEST_CONFIG_BYTES = 1 << 24
 
 
-class RunRecord(FrozenModel):
+class RunRecord(SealedRecord):
     """`config.json` of a run.
 
     Attributes:
@@ -152,7 +154,7 @@ class RunFolder(OutputFolder):
     def begin(self, record: RunRecord, tokenizer_json: bytes) -> None:
         """Write the record of a new run, or complete one that was killed while it began."""
         if not self.exists(CONFIG_NAME):
-            self.write_bytes(CONFIG_NAME, (record.model_dump_json(indent=1) + "\n").encode())
+            self.write_bytes(CONFIG_NAME, record.to_sealed_json())
         if not self.exists(TOKENIZER_NAME):
             self.write_bytes(TOKENIZER_NAME, tokenizer_json)
 
@@ -190,17 +192,24 @@ def parse_record(content: bytes, path: str) -> RunRecord:
     """Parse `config.json` of a run.
 
     Raises:
-        CorruptDataError: it is malformed; the message names `path`.
+        CorruptDataError: it is malformed or was changed; the message names `path`.
     """
     try:
         if len(content) > _LARGEST_CONFIG_BYTES:
             raise ValueError
-        return RunRecord.model_validate_json(content)
+        record = RunRecord.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         found = f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
     except ValueError:
         found = f"{len(content)} bytes"
+    else:
+        if is_intact(content):
+            return record
+        raise CorruptDataError(
+            f"{path} was changed since the run began: its sha256 is that of other values.\n"
+            f"Put the file back; or, if you changed it, remove its sha256. --overwrite trains anew."
+        )
     raise CorruptDataError(
         f"{path} is no valid record of a run: {found}.\nGive another --output, or --overwrite to train anew."
     )

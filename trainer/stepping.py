@@ -1,17 +1,16 @@
 """One global step: from the microbatches of all lanes to changed weights.
 
-In: this rank's microbatches, one a lane. Out: the weights after an AdamW step, and the step's losses. The
-loss is the mean over the masked tokens of the whole step plus the mean over its labelled pairs, whichever
-lanes, ranks and microbatches they lie in; so it does not depend on how a batch is cut. Deterministic on the
-same hardware: dropout draws from a generator seeded by (seed, step, lane) before each microbatch, so a
-resumed run needs no generator's state, and a lane draws the same on any rank.
+In: this rank's microbatches, one a lane. Out: the weights after the optimiser's step, and the step's result.
+The loss is the mean over the masked tokens of the whole step plus the mean over its labelled pairs, whichever
+lanes, ranks and microbatches they lie in; so it does not depend on how a batch is cut. A step whose losses or
+gradient are not finite changes nothing, which the device itself decides. Nothing here waits for a GPU.
+Deterministic on the same hardware: dropout draws from a generator seeded by (seed, step, lane) before each
+microbatch, so a resumed run needs no generator's state, and a lane draws the same on any rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,32 +18,14 @@ from torch import Tensor
 from schemas.seeding import RandomStream
 from trainer.data.batches import NO_LABEL, Batch
 from trainer.distributed import Ranks
+from trainer.model.accuracy import count_correct
 from trainer.model.pretraining import BertForPretraining, PretrainingOutput
 from trainer.optimisation import clip_gradients, set_learning_rate
 from trainer.precision import Precision, compute_in
+from trainer.step_result import PendingResult
 
-
-@dataclass(frozen=True)
-class StepResult:
-    """What a global step saw, over all lanes and ranks.
-
-    Attributes:
-        losses: float64 [2] on the device, not waited for: mean masked-LM and mean next-sentence loss in nats.
-        gradient_norm: float scalar on the device, before clipping.
-        num_examples: examples.
-        num_tokens: tokens that are no padding.
-        num_masked_tokens: masked positions.
-        num_labelled: pairs with a next-sentence label.
-        stop_requested: whether any rank was asked to stop before this step.
-    """
-
-    losses: Tensor
-    gradient_norm: Tensor
-    num_examples: int
-    num_tokens: int
-    num_masked_tokens: int
-    num_labelled: int
-    stop_requested: bool
+# Where the two counts stand in `_count` that losses are divided by.
+_DIVISORS = slice(3, 5)
 
 
 class Stepper:
@@ -86,63 +67,76 @@ class Stepper:
         step: int,
         microbatches: Sequence[Batch],
         learning_rate: float,
-        stop_requested: bool = False,
-    ) -> StepResult:
+        wants_stop: bool = False,
+    ) -> PendingResult:
         """Take a step.
 
         Args:
             step: its number, from 1.
             microbatches: of this rank's lanes, in the order of lanes.
             learning_rate: of this step.
-            stop_requested: whether this rank was asked to stop; every rank learns of it.
+            wants_stop: whether this rank was asked to stop; every rank learns of it from the result.
         """
-        counts = self._count(microbatches, stop_requested)
-        num_examples, num_tokens, num_masked, num_labelled, num_stops = counts
-        scale = torch.tensor([max(1, num_masked), max(1, num_labelled)], dtype=torch.float64)
-        scale = scale.to(self._ranks.device)
-        sums = torch.zeros(2, dtype=torch.float64, device=self._ranks.device)
+        counts = self._ranks.sum(self._count(microbatches, wants_stop))
+        divisors = counts[_DIVISORS].clamp(min=1)
+        sums = torch.zeros(4, dtype=torch.float64, device=self._ranks.device)
         self.model.train()
         for index, batch in enumerate(microbatches):
             lane = self._ranks.rank + index * self._ranks.world_size
             torch.manual_seed(dropout_seed(self._seed, step, lane))
-            sums += self._accumulate(batch, scale)
+            sums += self._accumulate(batch, divisors)
         self._ranks.sum(sums)
         self._ranks.sum_gradients(self.model.parameters())
-        gradient_norm = clip_gradients(self.model, self._max_grad_norm)
+        gradient_norm = clip_gradients(self.model, self._max_grad_norm).double()
+        losses = sums[:2] / divisors
+        measured = torch.cat([losses, sums[2:], gradient_norm.reshape(1)])
+        is_bad = (~torch.isfinite(measured)).any()
         set_learning_rate(self.optimiser, learning_rate)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        return StepResult(
-            losses=sums / scale,
-            gradient_norm=gradient_norm,
-            num_examples=num_examples,
-            num_tokens=num_tokens,
-            num_masked_tokens=num_masked,
-            num_labelled=num_labelled,
-            stop_requested=num_stops > 0,
+        self._update_unless(is_bad)
+        return PendingResult(torch.cat([counts, measured, is_bad.double().reshape(1)]))
+
+    def _count(self, microbatches: Sequence[Batch], wants_stop: bool) -> Tensor:
+        """This rank's part of the first six numbers of a `StepResult`."""
+        on_gpu = self._ranks.device.type == "cuda"
+        counts = torch.tensor(
+            [
+                sum(batch.num_examples for batch in microbatches),
+                sum(batch.num_tokens for batch in microbatches),
+                sum(int(batch.lengths.square().sum()) for batch in microbatches),
+                sum(batch.num_masked_tokens for batch in microbatches),
+                sum(int((batch.next_sentence_labels != NO_LABEL).sum()) for batch in microbatches),
+                wants_stop,
+            ],
+            dtype=torch.float64,
+            # From other memory a copy to a GPU waits for all that the GPU was given before.
+            pin_memory=on_gpu,
         )
+        return counts.to(self._ranks.device, non_blocking=on_gpu)
 
-    def _count(self, microbatches: Sequence[Batch], stop_requested: bool) -> list[int]:
-        labels = [batch.next_sentence_labels for batch in microbatches]
-        mine = [
-            sum(batch.num_examples for batch in microbatches),
-            sum(batch.num_tokens for batch in microbatches),
-            sum(batch.num_masked_tokens for batch in microbatches),
-            sum(int((one != NO_LABEL).sum()) for one in labels),
-            int(stop_requested),
-        ]
-        if self._ranks.world_size == 1:
-            return mine
-        summed: list[Any] = self._ranks.sum(torch.tensor(mine, device=self._ranks.device)).tolist()
-        return [int(count) for count in summed]
-
-    def _accumulate(self, batch: Batch, scale: Tensor) -> Tensor:
+    def _accumulate(self, batch: Batch, divisors: Tensor) -> Tensor:
         moved = batch.to(self._ranks.device, non_blocking=True)
         with compute_in(self._precision, self._ranks.device):
             output = self._forward(moved)
-            sums = torch.stack([output.masked_lm_loss_sum, output.next_sentence_loss_sum])
-        (sums / scale.to(sums.dtype)).sum().backward()  # type: ignore[no-untyped-call]
-        return sums.detach().double()
+            losses = torch.stack([output.masked_lm_loss_sum, output.next_sentence_loss_sum])
+        (losses / divisors.to(losses.dtype)).sum().backward()  # type: ignore[no-untyped-call]
+        correct = torch.stack(
+            [
+                count_correct(output.masked_lm_logits, output.masked_ids),
+                count_correct(output.next_sentence_logits, output.next_sentence_labels),
+            ]
+        )
+        return torch.cat([losses.detach().double(), correct.double()])
+
+    def _update_unless(self, is_bad: Tensor) -> None:
+        optimiser = self.optimiser
+        if getattr(optimiser, "_step_supports_amp_scaling", False):
+            # The condition under which gradient scaling leaves an update out (torch.amp.GradScaler): read on
+            # the device, by the kernel that updates; moments and step counts stay as they were too.
+            optimiser.found_inf = is_bad.float()  # type: ignore[attr-defined]
+            optimiser.step()
+        elif not bool(is_bad):
+            optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
 
 
 def dropout_seed(seed: int, step: int, lane: int) -> int:

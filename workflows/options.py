@@ -194,6 +194,12 @@ build_options = combine(
         help="Make half of all labels NotNext; off keeps the rule of Google's script.  [default: on]",
     ),
     click.option("--examples-per-block", type=int, help="Examples in a WebDataset sample.  [default: 1000]"),
+    click.option(
+        "--num-shards", type=int, help="Shards of train.  [default: 16, or more for a corpus over 512 M tokens]"
+    ),
+    click.option(
+        "--examples-per-shard", type=int, help="About so many examples a shard, instead of --num-shards."
+    ),
 )
 
 seed_option = click.option("--seed", type=int, help="Decides every random draw.  [default: 0]")

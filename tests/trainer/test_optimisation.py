@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from trainer.config import OptimizerName
+from trainer.lamb import Lamb
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
 from trainer.optimisation import (
@@ -75,10 +77,16 @@ def small_model(hidden_size: int = 64) -> BertForPretraining:
     return BertForPretraining(config.without_dropout(), seed=0)
 
 
-def train(model: BertForPretraining, batches: Iterable[RandomBatch], *, num_steps: int) -> list[float]:
+def train(
+    model: BertForPretraining,
+    batches: Iterable[RandomBatch],
+    *,
+    num_steps: int,
+    kind: OptimizerName = "adamw",
+    peak: float = 3e-3,
+) -> list[float]:
     """Total losses, one a step."""
-    peak = 3e-3
-    optimizer = build_optimizer(model, learning_rate=peak, betas=(0.9, 0.98))
+    optimizer = build_optimizer(model, learning_rate=peak, kind=kind, betas=(0.9, 0.98))
     losses = []
     for step, batch in zip(range(num_steps), batches, strict=False):
         rate = learning_rate_at(step, peak=peak, num_warmup_steps=num_steps // 10, num_steps=num_steps)
@@ -92,9 +100,10 @@ def train(model: BertForPretraining, batches: Iterable[RandomBatch], *, num_step
     return losses
 
 
-def test_32_examples_are_learned_by_heart() -> None:
+@pytest.mark.parametrize(("kind", "peak"), [("adamw", 3e-3), ("lamb", 3e-2)])
+def test_32_examples_are_learned_by_heart(kind: OptimizerName, peak: float) -> None:
     batch = random_batch(32, torch.Generator().manual_seed(0), masked=True)
-    losses = train(small_model(), itertools.repeat(batch), num_steps=150)
+    losses = train(small_model(), itertools.repeat(batch), num_steps=150, kind=kind, peak=peak)
     assert losses[0] > math.log(VOCAB_SIZE)
     assert losses[-1] < 0.05
 
@@ -145,6 +154,27 @@ def test_first_update_by_hand() -> None:
     optimizer.step()
     assert layer.weight.item() == pytest.approx(2.0 - 0.1 * 0.5 * 2.0 - 0.1)
     assert layer.bias.item() == pytest.approx(3.0 + 0.1)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_adamw_is_one_kernel(device: str) -> None:
+    optimizer = build_optimizer(small_model().to(device), learning_rate=1.0)
+    assert optimizer.defaults["fused"] is True
+
+
+def test_lamb_adapts_what_it_decays_and_nothing_else() -> None:
+    model = small_model()
+    optimizer = build_optimizer(
+        model, learning_rate=0.5, kind="lamb", weight_decay=0.1, betas=(0.8, 0.9), eps=1e-3
+    )
+    assert isinstance(optimizer, Lamb)
+    decayed, kept = parameter_groups(model, 0.1)
+    for group, expected, adapted in zip(
+        optimizer.param_groups, (decayed, kept), (True, False), strict=True
+    ):
+        assert [id(p) for p in group["params"]] == [id(p) for p in expected["params"]]  # type: ignore[attr-defined]
+        assert (group["adapted"], group["weight_decay"]) == (adapted, expected["weight_decay"])
+        assert (group["lr"], group["betas"], group["eps"]) == (0.5, (0.8, 0.9), 1e-3)
 
 
 def test_schedule_by_hand() -> None:

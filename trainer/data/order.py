@@ -14,7 +14,9 @@ For 6 shards a … f and 2 lanes, one epoch might be
     windows           0: d a   1: f   2: b   3: e   …       dealt to the lanes 0, 1, 0, 1, …
 
 A lane that has come to the end of its windows goes on with those of the next epoch, without waiting for the
-others. Each example is in exactly one window of an epoch, and in exactly one microbatch of its window.
+others. Each example is in exactly one window of an epoch, and in exactly one microbatch of its window. How many
+microbatches a packed window gives depends on the lengths of its examples, so a lane's place is known to the
+rank that reads it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import UsageError
 from schemas.seeding import RandomStream
+from trainer.data.microbatches import Microbatch, cut_by_examples, cut_by_rows
 
 WINDOW_EXAMPLES = 65_536
 WINDOWS_PER_LANE = 4
@@ -41,6 +44,7 @@ class ShardSize(NamedTuple):
     num_examples: int
     num_blocks: int
     examples_per_block: int
+    num_tokens: int
 
 
 class BlockRun(NamedTuple):
@@ -79,9 +83,10 @@ class Order:
     Attributes:
         seed: of the run.
         num_lanes: microbatches in a global step.
-        microbatch_size: examples in a microbatch at most.
+        microbatch_size: examples in a microbatch at most, or rows where they are packed.
         units: every block of every shard, in exactly one of them.
         num_windows: a multiple of `num_lanes`, so that each lane gets as many.
+        row_length: tokens of a row into which examples are packed; None where each has a row of its own.
     """
 
     seed: int
@@ -89,6 +94,7 @@ class Order:
     microbatch_size: int
     units: tuple[BlockRun, ...]
     num_windows: int
+    row_length: int | None = None
 
     @property
     def windows_per_lane(self) -> int:
@@ -104,43 +110,28 @@ class Order:
         return _deal_windows(self, cursor.epoch)[lane + cursor.position * self.num_lanes]
 
     def has(self, lane: int, cursor: Cursor) -> bool:
-        """Whether there is a microbatch at a cursor."""
+        """Whether a cursor can be that of a microbatch; how many a window gives only its reader knows."""
         if min(cursor) < 0 or cursor.position >= self.windows_per_lane:
             return False
-        return cursor.offset < self.num_microbatches(self.window_at(lane, cursor))
+        return cursor.offset < self.window_at(lane, cursor).num_examples
 
-    def num_microbatches(self, window: Window) -> int:
-        """How many microbatches a window gives."""
-        return -(-window.num_examples // self.microbatch_size)
+    def next_window(self, cursor: Cursor) -> Cursor:
+        """The first microbatch of the window after that of a cursor."""
+        if cursor.position + 1 < self.windows_per_lane:
+            return Cursor(cursor.epoch, cursor.position + 1, 0)
+        return Cursor(cursor.epoch + 1, 0, 0)
 
-    def advance(self, lane: int, cursor: Cursor, num_microbatches: int) -> Cursor:
-        """The cursor so many microbatches on; one always stands on a microbatch that exists."""
-        epoch, position, offset = cursor
-        offset += num_microbatches
-        while True:
-            available = self.num_microbatches(self.window_at(lane, Cursor(epoch, position, 0)))
-            if offset < available:
-                return Cursor(epoch, position, offset)
-            offset -= available
-            position += 1
-            if position == self.windows_per_lane:
-                epoch, position = epoch + 1, 0
-
-    def microbatches(self, window: Window, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The numbers of the examples in each microbatch of a window.
-
-        The examples are permuted, then sorted by length so that little is padded, cut into microbatches of
-        nearly equal size, and these permuted: which of several equally long examples meet is random.
+    def microbatches(self, window: Window, lengths: NDArray[np.int64]) -> list[Microbatch]:
+        """The microbatches of a window, in the order in which they come.
 
         Args:
             window: which window.
             lengths: int64 [num_examples], tokens of its examples in stored order.
         """
         stream = RandomStream(self.seed, "order/examples", window.name)
-        shuffled = stream.permutation(len(lengths))
-        by_length = shuffled[np.argsort(lengths[shuffled], kind="stable")]
-        chunks = np.array_split(by_length, self.num_microbatches(window))
-        return [chunks[number] for number in stream.permutation(len(chunks))]
+        if self.row_length is None:
+            return cut_by_examples(lengths, self.microbatch_size, stream)
+        return cut_by_rows(lengths, self.microbatch_size, self.row_length, stream)
 
 
 def lanes_of_rank(num_lanes: int, rank: int, world_size: int) -> range:
@@ -163,6 +154,7 @@ def plan_order(
     seed: int,
     num_lanes: int,
     microbatch_size: int,
+    row_length: int | None = None,
     window_examples: int = WINDOW_EXAMPLES,
 ) -> Order:
     """Cut shards into units and settle how many windows there are.
@@ -171,7 +163,8 @@ def plan_order(
         shards: sizes, in the order of the manifest.
         seed: of the run.
         num_lanes: microbatches in a global step, at least 1.
-        microbatch_size: examples in a microbatch at most, at least 1.
+        microbatch_size: examples in a microbatch at most, or rows where they are packed; at least 1.
+        row_length: pack examples into rows of so many tokens.
         window_examples: about how many examples are permuted together, where there are enough of them for
             `WINDOWS_PER_LANE` windows a lane of a microbatch each; a shard that is larger makes a window
             alone.
@@ -191,8 +184,11 @@ def plan_order(
     wanted = max(num_lanes * WINDOWS_PER_LANE, -(-num_examples // window_examples))
     windows_per_lane = min(-(-wanted // num_lanes), len(units) // num_lanes)
     # Windows of less than a microbatch would make every batch smaller than was asked for.
-    windows_per_lane = max(1, min(windows_per_lane, num_examples // (num_lanes * microbatch_size)))
-    return Order(seed, num_lanes, microbatch_size, units, windows_per_lane * num_lanes)
+    microbatch_examples: float = microbatch_size
+    if row_length is not None:
+        microbatch_examples *= row_length * num_examples / sum(shard.num_tokens for shard in shards)
+    windows_per_lane = max(1, min(windows_per_lane, int(num_examples / (num_lanes * microbatch_examples))))
+    return Order(seed, num_lanes, microbatch_size, units, windows_per_lane * num_lanes, row_length)
 
 
 def _cut_units(shards: Sequence[ShardSize], num_units: int) -> tuple[BlockRun, ...]:

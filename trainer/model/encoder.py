@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from trainer.model.attention import AttentionKernel, SelfAttention
 from trainer.model.config import ModelConfig
@@ -40,11 +41,18 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The layers, one after the other (Devlin et al. 2018, section 3)."""
+    """The layers, one after the other (Devlin et al. 2018, section 3).
+
+    Attributes:
+        recomputes_layers: in training keep only the input of each layer, and compute the layer a second time
+            in the backward pass, with the same dropout (Chen et al. 2016, "Training deep nets with sublinear
+            memory cost"). The gradients are the same.
+    """
 
     def __init__(self, config: ModelConfig, kernel: AttentionKernel = "auto") -> None:
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(config, kernel) for _ in range(config.num_hidden_layers))
+        self.recomputes_layers = False
 
     def forward(self, hidden_BSH: Tensor, attention_mask_BS: Tensor) -> Tensor:
         """Encode.
@@ -57,8 +65,12 @@ class Encoder(nn.Module):
             float [B, S, H].
         """
         key_bias_B11S = _key_bias(attention_mask_BS, hidden_BSH.dtype)
+        recomputes = self.recomputes_layers and self.training and torch.is_grad_enabled()
         for layer in self.layers:
-            hidden_BSH = layer(hidden_BSH, key_bias_B11S)
+            if recomputes:
+                hidden_BSH = checkpoint(layer, hidden_BSH, key_bias_B11S, use_reentrant=False)
+            else:
+                hidden_BSH = layer(hidden_BSH, key_bias_B11S)
         return hidden_BSH
 
 

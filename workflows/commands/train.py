@@ -32,12 +32,22 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "as_json", "debug"
 @click.option("--gradient-accumulation", type=int, help="Microbatches a step on each rank.  [default: 1]")
 @click.option("--learning-rate", type=float, help="The peak.  [default: 0.0001]")
 @click.option("--warmup-steps", type=int, help="[default: a tenth of the steps, at most 10000]")
+@click.option(
+    "--optimizer",
+    type=click.Choice(["adamw", "lamb"]),
+    help="lamb is for batches of thousands of examples.  [default: adamw]",
+)
 @click.option("--weight-decay", type=float, help="Not for biases and layer norms.  [default: 0.01]")
-@click.option("--adam-beta2", type=float, help="Decay of AdamW's second moment.  [default: 0.999]")
+@click.option("--adam-beta2", type=float, help="Decay of the second moment.  [default: 0.999]")
 @click.option("--max-grad-norm", type=float, help="Clip the gradient's norm; 0 never does.  [default: 1.0]")
 @click.option("--dropout", type=float, help="Replaces the model's dropout probabilities.")
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), help="[default: auto]")
 @click.option("--compile/--no-compile", "compile_", default=None, help="Use torch.compile.  [default: no]")
+@click.option(
+    "--activation-checkpointing/--no-activation-checkpointing",
+    default=None,
+    help="Compute each layer twice, to need less memory.  [default: no]",
+)
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.  [default: auto]")
 @shared.seed_option
 @click.option("--save-every", type=int, help="Steps between checkpoints.  [default: 1000]")
