@@ -58,7 +58,10 @@ class SamplePairsFn(beam.DoFn):
         """The pool with its pairs in the order of its documents."""
         stream = RandomStream(self._config.seed, "pairs", batch.work.name)
         pairs = sample_pairs(PoolTokens.from_flat_tables(batch.tables), self._config, stream)
-        notes = {"num_documents_unused": pairs.num_documents_unused}
+        notes = {
+            "num_documents_unused": pairs.num_documents_unused,
+            "expected_not_next": pairs.expected_not_next,
+        }
         yield TableBatch(work=batch.work, tables={**batch.tables, "pairs": pairs.to_table()}, notes=notes)
 
 
@@ -132,7 +135,7 @@ class WriteShardFn(beam.DoFn):
             )
         shard.write(batch)
         if batch.is_last:
-            shard.finish(batch.notes["num_documents_unused"])
+            shard.finish(batch.notes["num_documents_unused"], batch.notes["expected_not_next"])
             self._open = None
             yield pool.name
 
@@ -174,13 +177,15 @@ class _OpenShard:
             self._writer.write_block(block)
             self._counts.add(block, batch.notes["masking"])
 
-    def finish(self, num_documents_unused: int) -> None:
+    def finish(self, num_documents_unused: int, expected_not_next: float | None) -> None:
         written = []
         record: dict[str, Any] = {"shard": None, "num_documents_unused": num_documents_unused}
         if self._writer is not None and self._stream is not None:
             self._writer.close()
             file = describe(self._pool.shard_name, self._stream)
-            shard = self._counts.to_record(self._pool, file, self._writer.num_blocks, num_documents_unused)
+            shard = self._counts.to_record(
+                self._pool, file, self._writer.num_blocks, num_documents_unused, expected_not_next
+            )
             record["shard"] = shard.model_dump(mode="json")
             written.append(file)
         self._files.close()

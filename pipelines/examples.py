@@ -65,11 +65,9 @@ def make_blocks(
         vocabulary: of the tokenizer that made the tokens.
         stream: the draws of this pool's masks.
     """
-    specials = np.array([vocabulary.cls_id, vocabulary.sep_id], pool.token_ids.dtype)
-    source = np.concatenate([pool.token_ids, specials])
     for start in range(0, len(pairs), config.examples_per_block):
         block = pairs.take(slice(start, start + config.examples_per_block))
-        unmasked = assemble_examples(source, block)
+        unmasked = assemble_examples(pool.token_ids, block, vocabulary.cls_id, vocabulary.sep_id)
         masked = mask_tokens(
             unmasked,
             vocabulary,
@@ -82,28 +80,38 @@ def make_blocks(
         yield ExampleBlock(examples, masked.counts)
 
 
-def assemble_examples(source: NDArray[np.unsignedinteger], pairs: Pairs) -> UnmaskedExamples:
+def assemble_examples(
+    token_ids: NDArray[np.unsignedinteger], pairs: Pairs, cls_id: int, sep_id: int
+) -> UnmaskedExamples:
     """Lay out `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where the pairs have no labels.
 
     Args:
-        source: the tokens of the pool, then the ids of `[CLS]` and `[SEP]`: uint16 or uint32 [T + 2].
-        pairs: slices of the first T.
+        token_ids: the tokens of the pool: uint16 or uint32 [T].
+        pairs: slices of them.
+        cls_id: id of `[CLS]`.
+        sep_id: id of `[SEP]`.
     """
-    num_examples = len(pairs)
-    cls = np.full(num_examples, len(source) - 2)
-    sep = np.full(num_examples, len(source) - 1)
-    one = np.ones(num_examples, np.int64)
-    starts = [cls, pairs.a_start, sep]
+    one = np.ones(len(pairs), np.int64)
+    # Where a special token stands, the first token of the pool is gathered and then replaced.
+    none = np.zeros(len(pairs), np.int64)
+    starts = [none, pairs.a_start, none]
     lengths = [one, pairs.a_end - pairs.a_start, one]
     if pairs.labels is not None:
-        starts += [pairs.b_start, sep]
+        starts += [pairs.b_start, none]
         lengths += [pairs.b_end - pairs.b_start, one]
     slice_starts = np.stack(starts, axis=1).ravel()
     slice_lengths = np.stack(lengths, axis=1).ravel()
     places = np.cumsum(slice_lengths) - slice_lengths
     index = np.repeat(slice_starts - places, slice_lengths) + np.arange(int(slice_lengths.sum()))
-    maskable = index < len(source) - 2
-    return UnmaskedExamples(source[index], offsets_of([sum(lengths, np.zeros_like(one))]), maskable)
+    places = places.reshape(len(pairs), len(starts))
+    special = places[:, ::2]
+    index[special] = 0
+    input_ids = token_ids[index]
+    input_ids[special] = sep_id
+    input_ids[places[:, 0]] = cls_id
+    maskable = np.ones(len(index), np.bool_)
+    maskable[special] = False
+    return UnmaskedExamples(input_ids, offsets_of([sum(lengths, np.zeros_like(one))]), maskable)
 
 
 def to_record_batch(

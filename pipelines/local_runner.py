@@ -34,6 +34,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import WorkerHandler
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from pipelines.local_fork_server import use_fork_server
 from pipelines.local_worker_handler import WORKER_URN, LocalWorkerHandler
 
 _BUNDLES_A_WORKER = 4
@@ -65,7 +66,8 @@ class LocalRunner(FnApiRunner):
                 )
             )
         )
-        return super().run_pipeline(pipeline, options)
+        with use_fork_server():  # before the first worker: it starts while Beam plans
+            return super().run_pipeline(pipeline, options)
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
         """As FnApiRunner does, with worker processes of our own."""

@@ -10,12 +10,11 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, endpoints_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
 from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 
+from pipelines.local_fork_server import use_fork_server
 from schemas.errors import ClozelineError
 
 WORKER_URN = "clozeline:env:local_worker:v1"
@@ -33,14 +33,6 @@ WORKER_URN = "clozeline:env:local_worker:v1"
 _DEATH_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 _TAIL_BYTES = 4096
-# One process a core is the parallelism; threads inside a worker would only fight for the same cores.
-_WORKER_ENVIRONMENT = {
-    "TOKENIZERS_PARALLELISM": "false",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "ARROW_IO_THREADS": "2",
-}
 _LOG_LINE = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):")
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,33 +45,25 @@ class LocalWorkerHandler(GrpcWorkerHandler):
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         super().__init__(state, provision_info, grpc_server)
         self._closing = threading.Event()
+        # Taken for as long as this worker lives, and shared with the others.
+        self._holding = contextlib.ExitStack()
+        self._fork_server = self._holding.enter_context(use_fork_server())
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
         self._forgive_broken_streams()
 
     def start_worker(self) -> None:
         """Start the process and the thread that waits for its end."""
-        options = json_format.MessageToJson(self.provision_info.provision_info.pipeline_options)
         environment = {
-            **os.environ,
-            **_WORKER_ENVIRONMENT,
-            # Workers import what the launching process imports, wherever it was found.
-            "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
             "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(
                 endpoints_pb2.ApiServiceDescriptor(url=self.control_address)
             ),
-            "PIPELINE_OPTIONS": options,
+            "PIPELINE_OPTIONS": json_format.MessageToJson(
+                self.provision_info.provision_info.pipeline_options
+            ),
             "WORKER_ID": self.worker_id,
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.local_worker"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C reaches the runner alone, which then ends its workers.
-            start_new_session=True,
-        )
-        threading.Thread(name="watch_worker", target=self._watch, daemon=True).start()
+        self._process = self._fork_server.fork(environment, self._output)
+        threading.Thread(name="answer_for_worker", target=self._watch, daemon=True).start()
 
     def kill(self) -> None:
         """End the process without waiting for its work."""
@@ -96,11 +80,10 @@ class LocalWorkerHandler(GrpcWorkerHandler):
     def stop_worker(self) -> None:
         """Wait for the end of the process, and keep what it printed for `--debug`."""
         self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
         for line in self._read_output().splitlines():
             _LOGGER.debug("%s: %s", self.worker_id, line)
         self._output.close()
+        self._holding.close()
 
     def explain(self, error: Exception) -> Exception:
         """The error to report for a bundle that failed: the death of the process, if that is the reason."""
@@ -108,7 +91,7 @@ class LocalWorkerHandler(GrpcWorkerHandler):
             return error
         try:
             code = self._process.wait(_DEATH_SECONDS)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return error
         death = ClozelineError(self._describe_death(code))
         death.__cause__ = error
@@ -130,11 +113,15 @@ class LocalWorkerHandler(GrpcWorkerHandler):
         self.control_conn.set_input = lambda responses: read_control(_until_broken(responses))
         self.data_conn._read_inputs = lambda elements: read_inputs(_until_broken(elements))
 
-    def _describe_death(self, code: int) -> str:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    def _describe_death(self, code: int | None) -> str:
+        output = self._read_output()
+        if code is None:
+            how, output = "with the process that it was forked from", output or self._fork_server.last_words()
+        else:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         cause = "; the usual cause is too little memory" if code == -signal.SIGKILL else ""
         # Its last words, if they aren't a logger's: "Segmentation fault", "MemoryError", …
-        lines = [line for line in self._read_output().splitlines() if line and not _LOG_LINE.match(line)]
+        lines = [line for line in output.splitlines() if line and not _LOG_LINE.match(line)]
         words = f": {lines[-1][:200]}" if lines else ""
         return (
             f"a worker process died ({how}){cause}{words}\n"

@@ -32,23 +32,25 @@ _BALANCE_RATE = 1 / 64
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples as slices of the tokens of a pool.
+    """Examples as slices of the tokens of a pool, which are fewer than 2^31.
 
     Attributes:
-        a_start: int64 [E], first token of segment A.
-        a_end: int64 [E], one past its last token; A is never empty.
-        b_start: int64 [E], first token of segment B; equals `b_end` where the objective has no B.
-        b_end: int64 [E], one past its last token.
+        a_start: int32 [E], first token of segment A.
+        a_end: int32 [E], one past its last token; A is never empty.
+        b_start: int32 [E], first token of segment B; equals `b_end` where the objective has no B.
+        b_end: int32 [E], one past its last token.
         labels: uint8 [E], `next_sentence_label`; None where the objective has none.
         num_documents_unused: documents of the pool that gave no example.
+        expected_not_next: the chances by which `labels` were drawn 1, added up; None where there are none.
     """
 
-    a_start: NDArray[np.int64]
-    a_end: NDArray[np.int64]
-    b_start: NDArray[np.int64]
-    b_end: NDArray[np.int64]
+    a_start: NDArray[np.int32]
+    a_end: NDArray[np.int32]
+    b_start: NDArray[np.int32]
+    b_end: NDArray[np.int32]
     labels: NDArray[np.uint8] | None
     num_documents_unused: int
+    expected_not_next: float | None = None
 
     def __len__(self) -> int:
         return len(self.a_start)
@@ -62,6 +64,7 @@ class Pairs:
             self.b_end[order],
             None if self.labels is None else self.labels[order],
             self.num_documents_unused,
+            self.expected_not_next,
         )
 
     @classmethod
@@ -107,15 +110,19 @@ class LabelBalance:
 
 
 class _Walk:
-    """What every pairing rule needs: offsets as plain integers (fast in Python), draws, a place for pairs."""
+    """What every pairing rule needs: offsets, draws, a place for pairs.
+
+    Memory views give plain integers one at a time, as fast as lists, whose integers take 40 bytes each.
+    """
 
     def __init__(self, pool: PoolTokens, config: BuildConfig, stream: RandomStream) -> None:
-        self.offsets: list[int] = pool.sentence_offsets.tolist()
-        self.documents: list[int] = pool.document_offsets.tolist()
+        self.offsets = memoryview(pool.sentence_offsets)
+        self.documents = memoryview(pool.document_offsets)
         self.draw: Callable[[], float] = stream.iterate_floats().__next__
         self.short_seq_prob = config.short_seq_prob
-        self.rows = array("q")
+        self.rows = array("i")
         self.used = bytearray(pool.num_documents)
+        self.expected_not_next = 0.0
 
     def draw_target(self, max_tokens: int) -> int:
         """Tokens to aim at: `max_tokens`, or now and then a uniform length from 2 to it.
@@ -149,31 +156,37 @@ def sample_pairs(pool: PoolTokens, config: BuildConfig, stream: RandomStream) ->
     if config.objective == "next-sentence":
         balance = LabelBalance(config.next_sentence_balance)
         hashes = hash_sentences(pool)
-        document_hashes = hash_documents(pool, hashes).tolist()
-        finder = _OtherSegments(walk, hashes.tolist(), document_hashes, max_tokens)
+        finder = _OtherSegments(walk, hashes, hash_documents(pool, hashes), max_tokens)
         for _ in range(config.duplicate_factor):
             _pair_next_sentences(walk, finder, balance, max_tokens)
     else:
         rule = _pair_sentence_order if config.objective == "sentence-order" else _pack_sentences
         for _ in range(config.duplicate_factor):
             rule(walk, max_tokens)
-    rows = np.frombuffer(walk.rows, np.int64).reshape(-1, 5)
+    rows = np.frombuffer(walk.rows, np.int32).reshape(-1, 5)
     a_start, a_end, b_start, b_end = rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3]
     if config.objective != "mlm":
         a_start, a_end, b_start, b_end = truncate_segments(a_start, a_end, b_start, b_end, max_tokens, stream)
-    labels = None if config.objective == "mlm" else rows[:, 4].astype(np.uint8)
-    return Pairs(a_start, a_end, b_start, b_end, labels, pool.num_documents - sum(walk.used))
+    num_unused = pool.num_documents - sum(walk.used)
+    if config.objective == "mlm":
+        return Pairs(a_start, a_end, b_start, b_end, None, num_unused)
+    labels = rows[:, 4].astype(np.uint8)
+    return Pairs(a_start, a_end, b_start, b_end, labels, num_unused, walk.expected_not_next)
 
 
 class _OtherSegments:
     """Draws segments from other documents that can't be mistaken for what follows A."""
 
     def __init__(
-        self, walk: _Walk, sentence_hashes: list[int], document_hashes: list[int], max_tokens: int
+        self,
+        walk: _Walk,
+        sentence_hashes: NDArray[np.uint64],
+        document_hashes: NDArray[np.uint64],
+        max_tokens: int,
     ) -> None:
         self._walk = walk
-        self._sentence_hashes = sentence_hashes
-        self._document_hashes = document_hashes
+        self._sentence_hashes = memoryview(sentence_hashes)
+        self._document_hashes = memoryview(document_hashes)
         self._max_tokens = max_tokens
 
     def draw(self, document: int, position: int, split: int, target: int) -> tuple[int, int] | None:
@@ -225,10 +238,14 @@ def _pair_next_sentences(walk: _Walk, finder: _OtherSegments, balance: LabelBala
             alone = end == position + 1
             split = end if alone else position + 1 + int(draw() * (end - position - 1))
             chance = 1.0 if alone else balance.chance()
+            walk.expected_not_next += chance
             other = None
             if draw() < chance:
                 other = finder.draw(document, position, split, target)
-                chance = chance if other else 0.0
+                if not other:
+                    # The draw said NotNext, the documents left no choice.
+                    walk.expected_not_next -= 1.0
+                    chance = 0.0
             if other:
                 walk.emit(document, start, offsets[split], offsets[other[0]], offsets[other[1]], NOT_NEXT)
                 end = split
@@ -257,6 +274,7 @@ def _pair_sentence_order(walk: _Walk, max_tokens: int) -> None:
             end = max(end, position + 2)
             split = position + 1 + int(draw() * (end - position - 1))
             a, b = (offsets[position], offsets[split]), (offsets[split], offsets[end])
+            walk.expected_not_next += 0.5
             swapped = draw() < 0.5
             walk.emit(document, *(b + a if swapped else a + b), NOT_NEXT if swapped else IS_NEXT)
             position = end

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -80,30 +81,40 @@ def read_pool(corpus: str, pool: PoolDescriptor, vocab_size: int) -> PoolTokens:
         CorruptDataError: a row group isn't what the manifest says; the message names the file.
         ClozelineError: a file can't be opened.
     """
-    tables: dict[PoolRowGroup, pa.Table] = {}
-    by_file = sorted(pool.row_groups, key=lambda group: (group.file_name, group.index))
-    for file_name, groups in groupby(by_file, key=lambda group: group.file_name):
+    id_type = token_id_type(vocab_size)
+    room = [group.num_tokens for group in pool.row_groups]
+    return PoolTokens.gather(_read_files(corpus, pool, id_type), room, np.dtype(str(id_type)))
+
+
+def _read_files(corpus: str, pool: PoolDescriptor, id_type: pa.DataType) -> Iterator[tuple[int, pa.Table]]:
+    """The documents of each row group with its place in the pool; each file is opened once."""
+    list_type = pa.list_(pa.field("item", id_type, nullable=False))
+    by_file = sorted(enumerate(pool.row_groups), key=lambda placed: (placed[1].file_name, placed[1].index))
+    for file_name, placed in groupby(by_file, key=lambda placed: placed[1].file_name):
+        places, groups = zip(*placed, strict=True)
         path = storage.join(corpus, *file_name.split("/"))
         with storage.open_read(path) as stream:
-            tables.update(_read_row_groups(stream, path, list(groups)))
-    id_type = pa.list_(pa.field("item", token_id_type(vocab_size), nullable=False))
-    ordered = [tables.pop(group) for group in pool.row_groups]
-    return PoolTokens.from_tables([_cast_ids(table, id_type) for table in ordered])
+            for place, table in zip(places, _read_row_groups(stream, path, groups), strict=True):
+                yield place, _cast_ids(table, list_type)
 
 
-def _read_row_groups(
-    stream: BinaryIO, path: str, groups: Sequence[PoolRowGroup]
-) -> Iterator[tuple[PoolRowGroup, pa.Table]]:
+def _read_row_groups(stream: BinaryIO, path: str, groups: Sequence[PoolRowGroup]) -> Iterator[pa.Table]:
     try:
         parquet = pq.ParquetFile(stream)
         for group in groups:
             # A pool is the work of one core; the others have pools of their own.
             table = parquet.read_row_group(group.index, columns=_COLUMNS, use_threads=False)
             _check_digest(table, path, group)
-            yield group, table
+            yield _take_part(table, group)
     except (pa.ArrowException, OSError, IndexError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CorruptDataError(f"{path} can't be read: {reason}\n{_remedy(groups[0])}") from error
+
+
+def _take_part(table: pa.Table, group: PoolRowGroup) -> pa.Table:
+    if group.num_parts == 1:
+        return table
+    return table.take(pa.array(range(group.part, table.num_rows, group.num_parts), pa.int64()))
 
 
 def _check_digest(table: pa.Table, path: str, group: PoolRowGroup) -> None:

@@ -6,7 +6,7 @@ and their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +41,43 @@ class PoolTokens:
     @classmethod
     def from_tables(cls, tables: Sequence[pa.Table]) -> PoolTokens:
         """Join tables of `token_ids` and `sentence_lengths` in the order given (at least one table)."""
-        ids: list[NDArray[np.unsignedinteger]] = []
-        sentence_lengths: list[NDArray[np.integer]] = []
-        document_lengths: list[NDArray[np.integer]] = []
-        for table in tables:
-            ids.extend(_flat_values(column) for column in table.column("token_ids").chunks)
-            for column in table.column("sentence_lengths").chunks:
-                sentence_lengths.append(_flat_values(column))
-                document_lengths.append(column.value_lengths().to_numpy(zero_copy_only=False))
-        return cls(np.concatenate(ids), offsets_of(sentence_lengths), offsets_of(document_lengths))
+        room = [sum(len(chunk.flatten()) for chunk in table.column("token_ids").chunks) for table in tables]
+        id_type = np.dtype(str(tables[0].schema.field("token_ids").type.value_type))
+        return cls.gather(enumerate(tables), room, id_type)
+
+    @classmethod
+    def gather(
+        cls, tables: Iterable[tuple[int, pa.Table]], room: Sequence[int], id_type: np.dtype[Any]
+    ) -> PoolTokens:
+        """Join tables that come in any order, holding no more than one of them at a time.
+
+        Args:
+            tables: for each place from 0 on, once, the table that belongs there, with the columns
+                `token_ids` and `sentence_lengths`.
+            room: for each place the tokens of its table at most.
+            id_type: of the ids, uint16 or uint32.
+        """
+        starts = offsets_of([np.asarray(room, np.int64)]).tolist()
+        # Room that stays empty is never touched, so it takes no memory.
+        token_ids = np.empty(starts[-1], id_type)
+        num_tokens = [0] * len(room)
+        sentence_lengths = [np.empty(0, np.int32)] * len(room)
+        document_lengths = [np.empty(0, np.int32)] * len(room)
+        for place, table in tables:
+            for column in table.column("token_ids").chunks:
+                ids = _flat_values(column)
+                start = starts[place] + num_tokens[place]
+                token_ids[start : start + len(ids)] = ids
+                num_tokens[place] += len(ids)
+            chunks = table.column("sentence_lengths").chunks
+            sentence_lengths[place] = _join([_flat_values(column) for column in chunks])
+            document_lengths[place] = _join([column.value_lengths().to_numpy() for column in chunks])
+        end = 0
+        for start, length in zip(starts[:-1], num_tokens, strict=True):
+            if start != end:
+                token_ids[end : end + length] = token_ids[start : start + length]
+            end += length
+        return cls(token_ids[:end], offsets_of(sentence_lengths), offsets_of(document_lengths))
 
     @classmethod
     def from_flat_tables(cls, tables: Mapping[str, pa.Table]) -> PoolTokens:
@@ -87,6 +115,11 @@ def hash_sentences(pool: PoolTokens) -> NDArray[np.uint64]:
 def hash_documents(pool: PoolTokens, sentence_hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A 64-bit hash of the sentences of each document: uint64 [D]; `sentence_hashes` is uint64 [S]."""
     return _hash_runs(sentence_hashes, pool.document_offsets)
+
+
+def _join(lengths: Sequence[NDArray[Any]]) -> NDArray[np.int32]:
+    # A copy, so that the table it comes from can go.
+    return np.concatenate([np.empty(0, np.int32), *lengths])
 
 
 def _flat_values(column: pa.ListArray) -> NDArray[Any]:

@@ -36,8 +36,10 @@ class PoolRowGroup:
         digest: hash of its tokens and sentence lengths, as in the corpus manifest.
         file_name: the Parquet file, relative to the corpus.
         index: which row group of the file.
-        num_documents: documents in it.
-        num_tokens: tokens in it.
+        num_documents: documents in the row group.
+        num_tokens: tokens in the row group.
+        part: which part of its documents, from 0: every `num_parts`-th one, beginning with this.
+        num_parts: parts that it is dealt in.
     """
 
     digest: str
@@ -45,6 +47,18 @@ class PoolRowGroup:
     index: int
     num_documents: int
     num_tokens: int
+    part: int = 0
+    num_parts: int = 1
+
+    @property
+    def num_documents_taken(self) -> int:
+        """Documents of the part."""
+        return len(range(self.part, self.num_documents, self.num_parts))
+
+    @property
+    def num_tokens_taken(self) -> int:
+        """Tokens of the part, as if all documents of the row group were equally long."""
+        return self.num_tokens * self.num_documents_taken // max(1, self.num_documents)
 
 
 @dataclass(frozen=True)
@@ -76,12 +90,12 @@ class PoolDescriptor:
     @property
     def num_documents(self) -> int:
         """Documents in the pool."""
-        return sum(group.num_documents for group in self.row_groups)
+        return sum(group.num_documents_taken for group in self.row_groups)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the pool, before any duplication."""
-        return sum(group.num_tokens for group in self.row_groups)
+        """Tokens in the pool, before any duplication; about, where row groups are dealt in parts."""
+        return sum(group.num_tokens_taken for group in self.row_groups)
 
 
 @dataclass
@@ -94,8 +108,8 @@ class _OpenPool:
 
     def add(self, groups: list[PoolRowGroup]) -> None:
         self.row_groups.extend(groups)
-        self.num_documents += sum(group.num_documents for group in groups)
-        self.num_tokens += sum(group.num_tokens for group in groups)
+        self.num_documents += sum(group.num_documents_taken for group in groups)
+        self.num_tokens += sum(group.num_tokens_taken for group in groups)
 
 
 def assign_pools(manifest: CorpusManifest, config: BuildConfig) -> tuple[list[PoolDescriptor], list[str]]:

@@ -4,7 +4,7 @@ In: texts, the segmenter's name, a language. Out: for each text the list of its 
 space at both ends, none empty; a text of white space alone has none. Deterministic: it depends on the text
 and the language only.
 
-`sentencex` (Wikimedia's rule-based segmenter) runs at some 40 MB/s of English on one core, and needs four
+`sentencex` (Wikimedia's rule-based segmenter) runs at some 40 MB/s of English on one core, and needs five
 things done for it:
 
 *   It knows a paragraph by `\n\n` only. Lines of blanks and Windows' `\r\n\r\n` are brought to that form.
@@ -19,10 +19,12 @@ things done for it:
     behind a terminator; that leaves 0.3% beyond, and shorter sentences as they are.
 *   Its time also grows with the square of a paragraph (18 MB of lines took 30 s). A paragraph longer than
     `_LONG_PARAGRAPH` is handed over in pieces that end at a line break, or behind a terminator where no line
-    ends.
+    ends, or anywhere where there is neither for a long way.
+*   It looks for the partner of an opening quotation mark up to the end of the paragraph, for each one anew:
+    500,000 apostrophes took it 35 s. A paragraph in which that would be more than `_MANY_STEPS` is handed
+    over in pieces of `_LONG_SENTENCE` characters.
 
-A megabyte of one letter, of white space, of line breaks, of sentences, of abbreviations, of quotation marks
-or brackets never closed takes it a fraction of a second.
+So a megabyte of whatever it is takes it some seconds at most, and most take a fraction of one.
 """
 
 from __future__ import annotations
@@ -42,6 +44,13 @@ _LONGEST_STRETCH = 2048
 _SPACE = 0x20
 _LONG_SENTENCE = 1000
 _LONG_PARAGRAPH = 1 << 16
+_LONGEST_PARAGRAPH = 1 << 18
+_MANY_STEPS = 1 << 26
+"""Characters looked at: less than a tenth of a second."""
+_OPENING_QUOTES = ("\u00ab", "\u2018", "\u201c", "\u201e", "\u2039", "\u300a", "\u300c", "''", "``")
+"""Those that sentencex looks for the partner of, up to the end of the paragraph; found by trying."""
+_SENTENCES_AT_A_TIME = 1 << 16
+_SPACES = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+")
 
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]+(?=\n)")
@@ -85,48 +94,83 @@ def segment_documents(texts: pa.Array, segmenter: Segmenter, language: str) -> p
         list<string> [n], without nulls. The sentences of one call may have 2 GiB in all.
     """
     sentences: list[str] = []
+    num_sentences = 0
     ends = np.zeros(len(texts) + 1, dtype=np.int32)
+    # A string of Python's takes fifty bytes beside its characters: of millions of them, few at a time.
+    chunks: list[pa.Array] = []
     has_long_stretch = segmenter == "sentencex" and _has_long_stretch(texts)
     for index, text in enumerate(texts.to_pylist(), start=1):
-        parts = text.split("\n") if segmenter == "newline" else _segment(text, language, has_long_stretch)
-        sentences += [stripped for part in parts if (stripped := part.strip())]
-        ends[index] = len(sentences)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(sentences, pa.string()))
+        pieces = [text.split("\n")] if segmenter == "newline" else _segment(text, language, has_long_stretch)
+        for parts in pieces:
+            sentences += [stripped for part in parts if (stripped := part.strip())]
+            if len(sentences) >= _SENTENCES_AT_A_TIME:
+                chunks.append(pa.array(sentences, pa.string()))
+                num_sentences += len(sentences)
+                sentences = []
+        ends[index] = num_sentences + len(sentences)
+    chunks.append(pa.array(sentences, pa.string()))
+    return pa.ListArray.from_arrays(pa.array(ends), pa.concat_arrays(chunks))
 
 
-def _segment(text: str, language: str, has_long_stretch: bool) -> list[str]:
+def _segment(text: str, language: str, has_long_stretch: bool) -> Iterator[list[str]]:
+    """The sentences of a text, piece by piece."""
     text = _BLANK_LINES.sub("\n", text)
-    parts = [text] if not has_long_stretch or text.isascii() else _cut(text)
-    sentences = [
-        sentence
-        for part in parts
-        for piece in _cut_paragraphs(part)
-        for sentence in sentencex.segment(language, piece)
-    ]
-    if all(len(sentence) <= _LONG_SENTENCE for sentence in sentences):
-        return sentences
-    return [part for sentence in sentences for part in _cut_sentence(sentence, language)]
+    for part in [text] if not has_long_stretch or text.isascii() else _cut(text):
+        for piece in _cut_paragraphs(part):
+            sentences = sentencex.segment(language, piece)
+            if all(len(sentence) <= _LONG_SENTENCE for sentence in sentences):
+                yield sentences
+            else:
+                yield [part for sentence in sentences for part in _cut_sentence(sentence, language)]
 
 
 def _cut_paragraphs(text: str) -> Iterator[str]:
-    """The text in pieces that end at a line break or behind a terminator, where it is long."""
+    """The text in pieces that sentencex is quick with."""
+    for piece in _cut_pieces(text, _LONG_PARAGRAPH, _LONGEST_PARAGRAPH):
+        if _has_many_quotes(piece):
+            yield from _cut_pieces(piece, _LONG_SENTENCE, _LONG_SENTENCE)
+        else:
+            yield piece
+
+
+def _has_many_quotes(piece: str) -> bool:
+    """Whether looking for the partners of all quotation marks could take very long."""
+    if len(piece) ** 2 <= _MANY_STEPS:
+        return False
+    num_quotes = sum(map(piece.count, _OPENING_QUOTES))
+    return (
+        num_quotes * len(piece) > _MANY_STEPS
+        and num_quotes * max(map(len, piece.split("\n\n"))) > _MANY_STEPS
+    )
+
+
+def _cut_pieces(text: str, size: int, longest: int) -> Iterator[str]:
+    """The text in pieces of about a size that end at a line break or behind a terminator, if need be later.
+
+    Where there is none up to the longest length allowed, they end at white space or anywhere.
+    """
     start = 0
-    while len(text) - start > _LONG_PARAGRAPH and (cut := _find_paragraph_cut(text, start)):
+    while len(text) - start > size and (cut := _find_cut(text, start, size, longest)):
         yield text[start:cut]
         start = cut
     yield text[start:]
 
 
-def _find_paragraph_cut(text: str, start: int) -> int:
+def _find_cut(text: str, start: int, size: int, longest: int) -> int:
     """Where the piece that begins at `start` should end; 0 where there is no place for it."""
-    middle, limit = start + _LONG_PARAGRAPH // 2, start + _LONG_PARAGRAPH
+    middle, limit, last = start + size // 2, start + size, start + longest
     if cut := text.rfind("\n\n", start, limit) + 1 or text.find("\n", middle, limit) + 1:
         return cut
     if ends := [match.end() for match in _SENTENCE_END.finditer(text, middle, limit)]:
         return ends[-1]
-    later = _SENTENCE_END.search(text, limit)
-    line_end = text.find("\n", limit, later.end() if later else len(text)) + 1
-    return line_end or (later.end() if later else 0)
+    later = _SENTENCE_END.search(text, limit, last)
+    line_end = text.find("\n", limit, later.end() if later else last) + 1
+    if cut := line_end or (later.end() if later else 0):
+        return cut
+    if len(text) <= last:
+        return 0
+    space = _SPACES.search(text, middle, limit)
+    return space.end() if space else limit
 
 
 def _cut_sentence(sentence: str, language: str) -> Iterator[str]:

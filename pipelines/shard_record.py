@@ -44,7 +44,12 @@ class ShardCounts:
         self.masking.update(masking.model_dump())
 
     def to_record(
-        self, pool: PoolDescriptor, file: WrittenFile, num_blocks: int, num_documents_unused: int
+        self,
+        pool: PoolDescriptor,
+        file: WrittenFile,
+        num_blocks: int,
+        num_documents_unused: int,
+        expected_not_next: float | None,
     ) -> ShardRecord:
         """The record of a finished shard."""
         return ShardRecord(
@@ -57,6 +62,7 @@ class ShardCounts:
             num_tokens=self.num_tokens,
             num_is_next=self.num_is_next,
             num_not_next=self.num_not_next,
+            expected_not_next=None if expected_not_next is None else round(expected_not_next, 3),
             masking=MaskingCounts(**self.masking),
             num_documents=pool.num_documents,
             num_documents_unused=num_documents_unused,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schemas.seeding import RandomStream
 
-Bounds = NDArray[np.int64]
+Bounds = NDArray[np.int32]
 
 _BITS_SET = np.array([value.bit_count() for value in range(1 << 16)], dtype=np.int64)
 
@@ -26,15 +26,15 @@ def truncate_segments(
     a binomial draw.
 
     Args:
-        a_start: int64 [E], first token of A; no segment is empty.
-        a_end: int64 [E], one past A's last token.
-        b_start: int64 [E], first token of B.
-        b_end: int64 [E], one past B's last token.
+        a_start: int32 [E], first token of A; no segment is empty.
+        a_end: int32 [E], one past A's last token.
+        b_start: int32 [E], first token of B.
+        b_end: int32 [E], one past B's last token.
         max_tokens: tokens of A and B together at most; 2 or more, so that neither becomes empty.
         stream: takes a word for every 64 tokens (or part of it) that are cut from a segment.
 
     Returns:
-        The new bounds, in the same order: int64 [E] each.
+        The new bounds, in the same order: int32 [E] each.
     """
     a_length, b_length = a_end - a_start, b_end - b_start
     excess = np.maximum(a_length + b_length - max_tokens, 0)
@@ -48,9 +48,9 @@ def truncate_segments(
     return a_start + a_front, a_end - (a_cut - a_front), b_start + b_front, b_end - (b_cut - b_front)
 
 
-def draw_binomials(num_trials: NDArray[np.int64], stream: RandomStream) -> NDArray[np.int64]:
-    """How many of so many fair coins fall on heads: int64 [n], by counting the bits of raw draws."""
-    successes = np.zeros(len(num_trials), np.int64)
+def draw_binomials(num_trials: NDArray[np.int32], stream: RandomStream) -> NDArray[np.int32]:
+    """How many of so many fair coins fall on heads: int32 [n], by counting the bits of raw draws."""
+    successes = np.zeros(len(num_trials), np.int32)
     tossed = np.flatnonzero(num_trials)
     if len(tossed) == 0:
         return successes

@@ -1,4 +1,4 @@
-"""The `vocab` job: learn a WordPiece vocabulary from a sample of documents.
+"""The `vocab` job: learn a WordPiece vocabulary from a sample of documents, or extend one by their words.
 
 In: text files and a `VocabConfig`. Out: a folder with `tokenizer.json`, `vocab.txt` and
 `tokenizer_config.json` that `clozeline` and transformers' AutoTokenizer open. Deterministic: the same inputs
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from pipelines.tokenizer_files import (
     describe_tokenizer,
     tokenizer_settings,
 )
+from pipelines.vocabulary_extension import BaseTokenizer, extend_tokenizer, open_base
 from pipelines.vocabulary_sample import plan_sample, sample_texts
 from pipelines.word_counts import WordCounter
 from pipelines.wordpiece_training import train_wordpiece
@@ -61,6 +62,7 @@ class VocabSummary:
         num_rejected: unreadable or empty documents met on the way.
         num_distinct_words: distinct pieces of words that were counted.
         sha256: of `tokenizer.json`, as corpora record it.
+        num_new_words: words put into `[unused…]` entries; None where the vocabulary was learned anew.
     """
 
     output: str
@@ -70,6 +72,7 @@ class VocabSummary:
     num_rejected: int
     num_distinct_words: int
     sha256: str
+    num_new_words: int | None = None
 
 
 def run_vocab(
@@ -81,7 +84,7 @@ def run_vocab(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> VocabSummary:
-    """Learn a vocabulary and write it, or find it written.
+    """Learn a vocabulary or extend one, and write it, or find it written.
 
     Args:
         config: what to learn from and how.
@@ -92,12 +95,14 @@ def run_vocab(
         progress: told how many reads of how many are counted.
 
     Raises:
-        UsageError: an input is missing or of an unknown format, or the output holds another vocabulary.
+        UsageError: an input is missing or of an unknown format, the tokenizer to extend is missing or can't
+            be, or the output holds another vocabulary.
         ClozelineError: no document has a word, or reading or writing failed.
     """
     storage.use_options(beam_args)
+    base = open_base(config.extend) if config.extend is not None else None
     num_reserved = len(SPECIAL_TOKENS) + config.num_unused
-    if num_reserved >= config.vocab_size:
+    if base is None and num_reserved >= config.vocab_size:
         raise UsageError(
             f"a vocabulary of {config.vocab_size} has no room for words: "
             f"{num_reserved} entries are reserved.\n"
@@ -105,7 +110,9 @@ def run_vocab(
         )
     files = expand_inputs(config.inputs)
     check_formats(files, config)
-    pinned = {"config": config.model_dump(mode="json"), "inputs": _hash_listing(files)}
+    pinned: dict[str, Any] = {"config": config.model_dump(mode="json"), "inputs": _hash_listing(files)}
+    if base is not None:
+        pinned["extended_sha256"] = base.sha256
     if not overwrite and storage.exists(storage.join(output, TOKENIZER_NAME)):
         return _find_done(output, pinned)
     reads, fraction = plan_sample(files, config)
@@ -121,7 +128,7 @@ def run_vocab(
             beam_args=beam_args,
             report=work.report_to(progress, len(reads)),
         )
-        summary = _learn(work, config, pinned, [read.name for read in reads])
+        summary = _learn(work, config, base, pinned, [read.name for read in reads])
         work.remove()
     return summary
 
@@ -182,18 +189,17 @@ class CountWordsFn(beam.DoFn):
         self._work.finish(read.name, [describe(name, stream)], record)
 
 
-def _learn(work: WorkFolder, config: VocabConfig, pinned: dict[str, Any], names: list[str]) -> VocabSummary:
+def _learn(
+    work: WorkFolder,
+    config: VocabConfig,
+    base: BaseTokenizer | None,
+    pinned: dict[str, Any],
+    names: list[str],
+) -> VocabSummary:
     counter = WordCounter()
     for name in names:
         path = storage.join(work.output, *_counts_name(name).split("/"))
         counter.add_table(pa.ipc.open_stream(storage.read_bytes(path)).read_all())
-    tokens = train_wordpiece(
-        counter.counts,
-        _make_tokenizer([], config),
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        num_unused=config.num_unused,
-    )
     records = work.read_records(names)
     totals = {key: sum(record[key] for record in records) for key in _TOTALS}
     if not counter.counts:
@@ -202,17 +208,39 @@ def _learn(work: WorkFolder, config: VocabConfig, pinned: dict[str, Any], names:
             f"{totals['num_rejected']} rejected as empty or unreadable.\n"
             "Check --input, --format and --text-field."
         )
-    _, tokenizer_record, content = describe_tokenizer(_make_tokenizer(tokens, config), work.output)
+    if base is None:
+        tokenizer, num_new_words = _train(counter.counts, config), None
+        settings = tokenizer_settings(lowercase=config.lowercase, strip_accents=config.strip_accents)
+    else:
+        tokenizer, num_new_words = extend_tokenizer(
+            counter.counts,
+            base,
+            max_new_words=config.max_new_words,
+            min_frequency=config.min_frequency,
+        )
+        settings = base.settings
+    tokenizer, tokenizer_record, content = describe_tokenizer(tokenizer, work.output)
     summary = VocabSummary(
         output=work.output,
-        vocab_size=len(tokens),
+        vocab_size=tokenizer_record.vocab_size,
         num_distinct_words=len(counter.counts),
         sha256=tokenizer_record.sha256,
+        num_new_words=num_new_words,
         **totals,
     )
-    settings = tokenizer_settings(lowercase=config.lowercase, strip_accents=config.strip_accents)
-    _write(work, tokens, content, {**settings, RECORD_NAME: _record(pinned, summary)})
+    _write(work, tokenizer, content, {**settings, RECORD_NAME: _record(pinned, summary)})
     return summary
+
+
+def _train(piece_counts: Mapping[str, int], config: VocabConfig) -> Tokenizer:
+    tokens = train_wordpiece(
+        piece_counts,
+        _make_tokenizer([], config),
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        num_unused=config.num_unused,
+    )
+    return _make_tokenizer(tokens, config)
 
 
 def _make_tokenizer(tokens: list[str], config: VocabConfig) -> Tokenizer:
@@ -223,13 +251,14 @@ def _make_tokenizer(tokens: list[str], config: VocabConfig) -> Tokenizer:
     )
 
 
-def _write(work: WorkFolder, tokens: list[str], tokenizer_json: bytes, settings: dict[str, Any]) -> None:
+def _write(work: WorkFolder, tokenizer: Tokenizer, content: bytes, settings: dict[str, Any]) -> None:
+    ids = tokenizer.get_vocab(with_added_tokens=True)
     # The settings come first: a vocab.txt without them would pass for an uncased one.
     with work.write_file(TOKENIZER_CONFIG_NAME) as stream:
         stream.write((json.dumps(settings, indent=1, sort_keys=True) + "\n").encode())
     with work.write_file(VOCABULARY_NAME) as stream:
-        stream.write("".join(f"{token}\n" for token in tokens).encode())
-    work.commit(TOKENIZER_NAME, tokenizer_json)
+        stream.write("".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__)).encode())
+    work.commit(TOKENIZER_NAME, content)
 
 
 def _record(pinned: dict[str, Any], summary: VocabSummary) -> dict[str, Any]:

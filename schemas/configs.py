@@ -84,6 +84,9 @@ class VocabConfig(FrozenModel):
         strip_accents: drop combining accents; None follows `lowercase`, as in Google's BERT.
         num_unused: reserved `[unused0]` … entries, for words to be added later.
         sample_bytes: about how many bytes of text are learned from, drawn over all inputs.
+        extend: a tokenizer whose `[unused…]` entries become frequent words of the text; all else of it stays,
+            so that `vocab_size`, `lowercase`, `strip_accents` and `num_unused` say nothing. None learns anew.
+        max_new_words: with `extend`, words that come in at most; None fills every slot.
         seed: decides which documents are sampled.
     """
 
@@ -96,6 +99,8 @@ class VocabConfig(FrozenModel):
     strip_accents: bool | None = None
     num_unused: Annotated[int, Field(ge=0)] = 0
     sample_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
+    extend: UnicodeText | None = None
+    max_new_words: Annotated[int, Field(ge=1)] | None = None
     seed: int = 0
 
 

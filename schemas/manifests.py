@@ -3,15 +3,18 @@
 A folder without its manifest is not a corpus or a dataset: the manifest is written last and in one step. It
 holds no clock time, host, worker count or absolute path of an output, so the same work gives the same bytes.
 File names in it are relative to it; a name that could lead elsewhere is refused when the manifest is parsed.
+In its file it carries a checksum of its own fields, and a file that differs by one bit is refused too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
 from schemas.configs import BuildConfig, FrozenModel, IngestConfig
 from schemas.errors import CorruptDataError
@@ -20,6 +23,8 @@ CORPUS_MANIFEST_NAME = "corpus.json"
 DATASET_MANIFEST_NAME = "dataset.json"
 TOKENIZER_NAME = "tokenizer.json"
 FORMAT_VERSION: Literal[1] = 1
+
+_CHECKSUM = "checksum"
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
@@ -127,7 +132,12 @@ class MaskingCounts(FrozenModel):
 
 
 class ShardRecord(FrozenModel):
-    """One tar file of blocks. Every block but the last holds `examples_per_block` examples."""
+    """One tar file of blocks. Every block but the last holds `examples_per_block` examples.
+
+    `expected_not_next` is what `num_not_next` differs from by chance alone: the chances by which labels were
+    drawn, added up. That is half of the examples, except where the documents leave no choice. None where the
+    objective has no labels.
+    """
 
     name: RelativeName
     split: Split
@@ -138,6 +148,7 @@ class ShardRecord(FrozenModel):
     num_tokens: Count
     num_is_next: Count
     num_not_next: Count
+    expected_not_next: float | None = None
     masking: MaskingCounts
     num_documents: Count
     num_documents_unused: Count
@@ -174,8 +185,20 @@ ManifestT = TypeVar("ManifestT", CorpusManifest, DatasetManifest)
 
 
 def dump_manifest(manifest: CorpusManifest | DatasetManifest) -> bytes:
-    """The one way a manifest is written: JSON of sorted keys, indented, with a final newline."""
-    return (json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode()
+    """The one way a manifest is written: the content of its file."""
+    return seal_manifest(manifest.model_dump(mode="json"))
+
+
+def seal_manifest(fields: Mapping[str, Any]) -> bytes:
+    """JSON of sorted keys, indented, with a final newline, and with the checksum of all fields.
+
+    Args:
+        fields: plain values; a checksum among them is replaced.
+    """
+    others = {name: value for name, value in fields.items() if name != _CHECKSUM}
+    compact = json.dumps(others, sort_keys=True, separators=(",", ":"))
+    checksum = hashlib.sha256(compact.encode()).hexdigest()
+    return (json.dumps({**others, _CHECKSUM: checksum}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> ManifestT:
@@ -187,18 +210,51 @@ def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> Manifest
         path: where they came from, for the message.
 
     Raises:
-        CorruptDataError: the bytes are no such manifest, or one of a newer format.
+        CorruptDataError: the bytes are no such manifest, one of a newer format, or not those that were written.
     """
+    remedy = f"make it anew with `clozeline {'ingest' if kind is CorpusManifest else 'build'}`."
     try:
-        return kind.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the manifest"
+        fields = from_json(content, allow_inf_nan=False)
+        checksum = fields.pop(_CHECKSUM, None) if isinstance(fields, dict) else None
+        manifest = kind.model_validate(fields)
+    except ValueError as error:
         raise CorruptDataError(
-            f"{path} is no valid {kind.__name__}: {where}: {first['msg']}\n"
-            f"It was written by another version of clozeline or changed by hand; make it anew with "
-            f"`clozeline {'ingest' if kind is CorpusManifest else 'build'}`."
+            f"{path} is no valid {kind.__name__}: {_describe(error)}\n"
+            f"It was written by another version of clozeline or changed by hand; {remedy}"
         ) from None
+    if checksum is None:
+        raise CorruptDataError(
+            f"{path} has no {_CHECKSUM}: an early version of clozeline wrote it, or it was changed.\n"
+            f"What it says can't be relied upon; {remedy}"
+        )
+    # Not only the checksum: 1e-05 and 1E-05 are one bit apart, and the same number.
+    if content != seal_manifest(fields):
+        raise CorruptDataError(
+            f"{path} was changed after it was written: its content is not what its {_CHECKSUM} says.\n"
+            f"Copy it anew, or {remedy}"
+        )
+    return manifest
+
+
+def manifest_json_schema(kind: type[CorpusManifest] | type[DatasetManifest]) -> dict[str, Any]:
+    """The JSON Schema of a manifest's file: that of its class, and the checksum."""
+    schema = kind.model_json_schema()
+    schema["properties"][_CHECKSUM] = {
+        "description": "SHA-256 of all other fields as JSON: keys sorted, no white space, ASCII alone.",
+        "pattern": "^[0-9a-f]{64}$",
+        "title": "Checksum",
+        "type": "string",
+    }
+    schema["required"].append(_CHECKSUM)
+    return schema
+
+
+def _describe(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return f"it is no JSON ({error})"
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the manifest"
+    return f"{where}: {first['msg']}"
 
 
 def _require_equal(name: str, found: int, expected: int) -> None:

@@ -1,5 +1,72 @@
 """The trainer half: streams a dataset of shards, trains a BERT on it, evaluates it and asks it.
 
-Importing this package loads neither torch nor anything else that is heavy; the modules that need torch say so
-by living under `trainer.model`, `trainer.data.batches` and `trainer.data.loader`. Nothing here imports Beam.
+    from tokenizers import Tokenizer
+    from trainer import TrainConfig, export_checkpoint, fill_mask, load_checkpoint, open_dataset, train
+
+    print(open_dataset("data-1/").manifest.num_examples)
+    config = TrainConfig(data=("data-1/",), output="run-2/", model="tiny", steps=2000, learning_rate=1e-3)
+    summary = train(config)
+    trained = load_checkpoint(summary.checkpoint)
+    tokenizer = Tokenizer.from_str(trained.tokenizer_json)
+    print(fill_mask(trained.model, tokenizer, "the [MASK] sat on the mat").text)
+    export_checkpoint(summary.checkpoint, "hf-model-2/")
+
+Importing this package loads neither torch nor anything else that is heavy: the names below are loaded when
+they are first used. Nothing here imports Beam. `trainer.data` has the parts of the loader, for trainers of
+one's own.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer.checkpoints import LoadedCheckpoint, load_checkpoint
+    from trainer.config import TrainConfig
+    from trainer.data.dataset import Dataset, open_dataset
+    from trainer.export import ExportSummary, export_checkpoint
+    from trainer.loop import TrainSummary, resume, train
+    from trainer.model.config import ModelConfig
+    from trainer.model.pretraining import BertForPretraining
+    from trainer.prediction import fill_mask, next_sentence_probability
+
+__all__ = [
+    "BertForPretraining",
+    "Dataset",
+    "ExportSummary",
+    "LoadedCheckpoint",
+    "ModelConfig",
+    "TrainConfig",
+    "TrainSummary",
+    "export_checkpoint",
+    "fill_mask",
+    "load_checkpoint",
+    "next_sentence_probability",
+    "open_dataset",
+    "resume",
+    "train",
+]
+
+_HOMES = {
+    "BertForPretraining": "trainer.model.pretraining",
+    "Dataset": "trainer.data.dataset",
+    "ExportSummary": "trainer.export",
+    "LoadedCheckpoint": "trainer.checkpoints",
+    "ModelConfig": "trainer.model.config",
+    "TrainConfig": "trainer.config",
+    "TrainSummary": "trainer.loop",
+    "export_checkpoint": "trainer.export",
+    "fill_mask": "trainer.prediction",
+    "load_checkpoint": "trainer.checkpoints",
+    "next_sentence_probability": "trainer.prediction",
+    "open_dataset": "trainer.data.dataset",
+    "resume": "trainer.loop",
+    "train": "trainer.loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

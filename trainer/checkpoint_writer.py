@@ -44,9 +44,7 @@ class CheckpointWriter:
         """Whether `wait` would raise; asking does not wait."""
         return self._failure is not None
 
-    def begin(
-        self, record: CheckpointRecord, model: nn.Module, optimiser: torch.optim.Optimizer
-    ) -> None:
+    def begin(self, record: CheckpointRecord, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
         """Copy the state and begin to write it, once the checkpoint before is written.
 
         Args:
@@ -62,7 +60,7 @@ class CheckpointWriter:
         copy = NamedState(self._weights.take(state.weights), self._optimiser.take(state.optimiser))
         arrival = None
         if torch.cuda.is_available() and any(tensor.is_cuda for tensor in state.weights.values()):
-            arrival = torch.cuda.Event()
+            arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrival.record()
         # A daemon: a second signal ends the process at once, and what is half written is removed at the next
         # start. In every other case `wait` is called before the end.

@@ -249,5 +249,3 @@ def _check(
 def _damaged(folder: OutputFolder, name: str, file: str, found: str) -> CorruptDataError:
     relative = f"{name}/{file}" if name else file
     return CorruptDataError(f"{folder.locate(relative)} {found}.\n{explain_remedy(folder, name)}")
-
-

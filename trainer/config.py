@@ -9,7 +9,7 @@ a run that was given minutes are measured, once, and then pinned with the rest.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -22,8 +22,11 @@ OptimizerName = Literal["adamw", "lamb"]
 DEVICE_NAMES = "auto, cpu, cuda or cuda:N"
 DEFAULT_BATCH_SIZE = 256
 LARGEST_DEFAULT_WARMUP = 10_000
-# A run may be continued with other values of these: none of them changes what is computed.
-FREE_FIELDS = frozenset({"output", "data", "device", "keep_checkpoints", "activation_checkpointing"})
+# A run may be continued with other values of these: none of them changes what is computed, but for steps
+# that would end it.
+FREE_FIELDS = frozenset(
+    {"output", "data", "device", "keep_checkpoints", "activation_checkpointing", "skip_nonfinite"}
+)
 
 
 def is_device_name(name: str) -> bool:
@@ -48,8 +51,10 @@ class TrainConfig(FrozenModel):
         init: a run, a checkpoint or a Hugging Face folder whose weights the run begins with.
         steps: optimiser steps in all. None only where `minutes` is given.
         minutes: train for about so long: the number of steps is measured at the start, then fixed.
-        batch_size: examples in a global step, over all lanes and ranks. Default 256.
-        tokens_per_batch: the same in tokens, at the dataset's mean example length; excludes `batch_size`.
+        batch_size: examples in a global step, over all lanes and ranks, each microbatch padded to its
+            longest. Default 256.
+        tokens_per_batch: tokens in a global step at most, over all lanes and ranks: examples are packed into
+            rows of `max_seq_length` with hardly any padding, as many rows as fit. Excludes `batch_size`.
         gradient_accumulation: microbatches that each rank adds up in a step.
         learning_rate: the peak, reached after the warm-up and followed by a linear decay to zero.
         warmup_steps: None means a tenth of the steps and at most 10,000, Google's figure.
@@ -59,6 +64,7 @@ class TrainConfig(FrozenModel):
         adam_beta2: decay of the optimiser's second moment.
         adam_epsilon: added to the root of the second moment.
         max_grad_norm: the norm to which the whole gradient is clipped; 0 leaves it as it is.
+        skip_nonfinite: how many steps whose loss or gradient is not finite are left out; one more ends all.
         dropout: if given, replaces both dropout probabilities of the model.
         precision: `auto` is bf16 where the device computes in it.
         compile: compile the model by `torch.compile`.
@@ -91,6 +97,7 @@ class TrainConfig(FrozenModel):
     adam_beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
     adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-6
     max_grad_norm: Annotated[float, Field(ge=0.0)] = 1.0
+    skip_nonfinite: Annotated[int, Field(ge=0)] = 0
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     precision: Precision = "auto"
     compile: bool = False
@@ -132,35 +139,58 @@ class TrainPlan(FrozenModel):
         steps: optimiser steps in all.
         warmup_steps: steps until the learning rate is at its peak.
         lanes: virtual ranks: each global step takes one microbatch of every lane.
-        microbatch_size: examples that a lane gives to a step at most.
+        microbatch_size: examples that a lane gives to a step at most, or rows where they are packed.
+        row_length: tokens of a row into which examples are packed; None where each is padded.
     """
 
     steps: Annotated[int, Field(ge=1)]
     warmup_steps: Annotated[int, Field(ge=0)]
     lanes: Annotated[int, Field(ge=1)]
     microbatch_size: Annotated[int, Field(ge=1)]
+    row_length: Annotated[int, Field(ge=1)] | None = None
 
     @property
-    def batch_size(self) -> int:
-        """Examples in a global step at most."""
-        return self.lanes * self.microbatch_size
+    def batch_size(self) -> int | None:
+        """Examples in a global step at most; None where it is counted in tokens."""
+        return self.lanes * self.microbatch_size if self.row_length is None else None
+
+    @property
+    def tokens_per_batch(self) -> int | None:
+        """Tokens in a global step at most; None where it is counted in examples."""
+        return None if self.row_length is None else self.lanes * self.microbatch_size * self.row_length
 
 
-def plan_lanes(config: TrainConfig, manifest: DatasetManifest, world_size: int) -> tuple[int, int]:
-    """How a global step is cut: (lanes, microbatch size).
+class LanePlan(NamedTuple):
+    """How a global step is cut: the last three fields of a `TrainPlan`."""
+
+    lanes: int
+    microbatch_size: int
+    row_length: int | None = None
+
+
+def plan_lanes(config: TrainConfig, manifest: DatasetManifest, world_size: int) -> LanePlan:
+    """How a global step is cut.
 
     Args:
         config: the configuration.
-        manifest: gives the mean length of an example, for `tokens_per_batch`.
+        manifest: gives the length of a row, for `tokens_per_batch`.
         world_size: number of ranks that the run starts on.
 
     Raises:
-        UsageError: `batch_size` can't be cut into equal microbatches.
+        UsageError: `batch_size` can't be cut into equal microbatches, or `tokens_per_batch` is less than one
+            row for each.
     """
     lanes = config.gradient_accumulation * world_size
     if config.tokens_per_batch is not None:
-        mean_length = manifest.num_tokens / max(1, manifest.num_examples)
-        return lanes, max(1, round(config.tokens_per_batch / mean_length / lanes))
+        row_length = manifest.config.max_seq_length
+        num_rows = config.tokens_per_batch // (lanes * row_length)
+        if num_rows == 0:
+            raise UsageError(
+                f"--tokens-per-batch {config.tokens_per_batch} is less than a row of {row_length} tokens for "
+                f"each of {lanes} microbatches ({world_size} ranks x --gradient-accumulation "
+                f"{config.gradient_accumulation}).\nGive {lanes * row_length} or more."
+            )
+        return LanePlan(lanes, num_rows, row_length)
     batch_size = config.batch_size or DEFAULT_BATCH_SIZE
     if batch_size % lanes:
         raise UsageError(
@@ -168,7 +198,7 @@ def plan_lanes(config: TrainConfig, manifest: DatasetManifest, world_size: int) 
             f"({world_size} ranks x --gradient-accumulation {config.gradient_accumulation}).\n"
             f"Give a multiple of {lanes}, for example {max(1, round(batch_size / lanes)) * lanes}."
         )
-    return lanes, batch_size // lanes
+    return LanePlan(lanes, batch_size // lanes)
 
 
 def plan_warmup(config: TrainConfig, steps: int) -> int:

@@ -83,6 +83,21 @@ class Ranks:
             dist.broadcast(content, src=0)
         return self._decode(content)
 
+    def gather_json(self, value: Any) -> list[Any]:
+        """Every rank's JSON value on every rank, in the order of ranks."""
+        if self.world_size == 1:
+            return [value]
+        mine = self._encode(value)
+        sizes = torch.zeros(self.world_size, dtype=torch.int64, device=self.device)
+        sizes[self.rank] = mine.numel()
+        size_of = self.sum(sizes).tolist()
+        padded = torch.zeros(max(size_of), dtype=torch.uint8, device=self.device)
+        padded[: mine.numel()] = mine
+        pieces = [torch.empty_like(padded) for _ in size_of]
+        with _explaining_lost_peers():
+            dist.all_gather(pieces, padded)
+        return [self._decode(piece[:size]) for piece, size in zip(pieces, size_of, strict=True)]
+
     def run_on_first(self, work: Callable[[], ResultT]) -> ResultT | None:
         """Do something on rank 0 only, with every rank waiting for it.
 

@@ -36,6 +36,7 @@ from trainer.data.dataset import open_dataset
 from trainer.hugging_face_folder import (
     CONFIG_NAME,
     TOKENIZER_CONFIG_NAME,
+    VOCABULARY_NAME,
     WEIGHTS_NAME,
     holds_hugging_face_model,
 )
@@ -47,7 +48,6 @@ from trainer.run_folder import RunRecord, parse_record
 from trainer.tensor_files import write_tensors
 
 CARD_NAME = "README.md"
-VOCABULARY_NAME = "vocab.txt"
 
 _OWN_NAMES = frozenset(
     {CONFIG_NAME, WEIGHTS_NAME, TOKENIZER_NAME, TOKENIZER_CONFIG_NAME, VOCABULARY_NAME, CARD_NAME}

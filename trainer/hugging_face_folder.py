@@ -2,7 +2,7 @@
 
     hf-model/config.json             sizes of the model
     hf-model/model.safetensors       weights, under Hugging Face's names
-    hf-model/tokenizer.json          the tokenizer
+    hf-model/tokenizer.json          the tokenizer; or vocab.txt, its tokens by id
     hf-model/tokenizer_config.json   how transformers opens it
 
 In: such a folder. Out: the model, its sizes and its tokenizer. The other way round is `trainer.export`.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 
 from schemas.errors import CorruptDataError, UsageError
@@ -31,6 +31,8 @@ from trainer.tensor_files import parse_tensors, read_tensor_file
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+PICKLED_WEIGHTS_NAME = "pytorch_model.bin"
+VOCABULARY_NAME = "vocab.txt"
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -57,15 +59,17 @@ class HuggingFaceModel:
 
 def holds_hugging_face_model(folder: OutputFolder) -> bool:
     """Whether a folder has the files of one. A run has no weights beside its `config.json`."""
-    return folder.exists(WEIGHTS_NAME) and folder.exists(CONFIG_NAME)
+    return folder.exists(CONFIG_NAME) and (
+        folder.exists(WEIGHTS_NAME) or folder.exists(PICKLED_WEIGHTS_NAME)
+    )
 
 
 def read_hugging_face_model(folder: OutputFolder) -> HuggingFaceModel:
     """Open the model in a folder.
 
     Raises:
-        UsageError: it is another kind of model, lacks a head, or has no `tokenizer.json` with BERT's special
-            tokens.
+        UsageError: it is another kind of model, lacks a head, has pickled weights only, or no tokenizer with
+            BERT's special tokens.
         CorruptDataError: a file is damaged.
     """
     config = _read_config(folder)
@@ -95,24 +99,26 @@ def _read_config(folder: OutputFolder) -> ModelConfig:
 
 
 def _read_weights(folder: OutputFolder) -> dict[str, Tensor]:
+    if not folder.exists(WEIGHTS_NAME):
+        raise UsageError(
+            f"{folder.path} holds pickled weights ({PICKLED_WEIGHTS_NAME}), which clozeline never reads.\n"
+            f"Save the model with transformers' `save_pretrained`, which writes {WEIGHTS_NAME}."
+        )
     if folder.is_local:
         return read_tensor_file(folder.local_path(WEIGHTS_NAME))
     return parse_tensors(folder.read_bytes(WEIGHTS_NAME), folder.locate(WEIGHTS_NAME))
 
 
 def _read_tokenizer(folder: OutputFolder) -> tuple[str, TokenizerRecord]:
-    path = folder.locate(TOKENIZER_NAME)
-    if not folder.exists(TOKENIZER_NAME):
+    if folder.exists(TOKENIZER_NAME):
+        path, tokenizer = folder.locate(TOKENIZER_NAME), _parse_tokenizer(folder)
+    elif folder.exists(VOCABULARY_NAME):
+        path, tokenizer = folder.locate(VOCABULARY_NAME), _bert_tokenizer(folder)
+    else:
         raise UsageError(
             f"{folder.path} has no {TOKENIZER_NAME}.\n"
             f"Save its tokenizer there: transformers' AutoTokenizer, then `save_pretrained`."
         )
-    content = folder.read_bytes(TOKENIZER_NAME)
-    try:
-        tokenizer = Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises bare Exception
-        reason = str(error).split("\n", 1)[0]
-        raise CorruptDataError(f"{path} is no readable tokenizer: {reason}.\nCopy it anew.") from None
     ids = {f"{name}_id": tokenizer.token_to_id(token) for name, token in _SPECIAL_TOKENS.items()}
     missing = [token for name, token in _SPECIAL_TOKENS.items() if ids[f"{name}_id"] is None]
     if missing:
@@ -129,13 +135,50 @@ def _read_tokenizer(folder: OutputFolder) -> tuple[str, TokenizerRecord]:
     return canonical, record
 
 
+def _parse_tokenizer(folder: OutputFolder) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(folder.read_bytes(TOKENIZER_NAME).decode())
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).split("\n", 1)[0]
+        raise CorruptDataError(
+            f"{folder.locate(TOKENIZER_NAME)} is no readable tokenizer: {reason}.\nCopy it anew."
+        ) from None
+
+
+def _bert_tokenizer(folder: OutputFolder) -> Tokenizer:
+    """BERT's tokenizer over the tokens of `vocab.txt`, as `ingest` makes it of the same file."""
+    lines = folder.read_bytes(VOCABULARY_NAME).decode("utf-8-sig", "replace").rstrip("\r\n").split("\n")
+    tokens = {line.removesuffix("\r"): token_id for token_id, line in enumerate(lines)}
+    if len(tokens) < len(lines):
+        raise CorruptDataError(f"{folder.locate(VOCABULARY_NAME)} has a token in two lines.\nCopy it anew.")
+    settings = _read_tokenizer_config(folder)
+    tokenizer = Tokenizer(models.WordPiece(tokens, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=bool(settings.get("do_lower_case", True)),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens([token for token in _SPECIAL_TOKENS.values() if token in tokens])
+    if "[SEP]" in tokens and "[CLS]" in tokens:
+        tokenizer.post_processor = processors.BertProcessing(
+            ("[SEP]", tokens["[SEP]"]), ("[CLS]", tokens["[CLS]"])
+        )
+    return tokenizer
+
+
 def _read_max_length(folder: OutputFolder, num_positions: int) -> int:
-    if not folder.exists(TOKENIZER_CONFIG_NAME):
-        return num_positions
-    path = folder.locate(TOKENIZER_CONFIG_NAME)
-    found = _parse_object(folder.read_bytes(TOKENIZER_CONFIG_NAME), path).get("model_max_length")
+    found = _read_tokenizer_config(folder).get("model_max_length")
     # transformers writes 1e30 for "no limit".
     return int(min(found, num_positions)) if isinstance(found, (int, float)) and found > 0 else num_positions
+
+
+def _read_tokenizer_config(folder: OutputFolder) -> dict[str, Any]:
+    if not folder.exists(TOKENIZER_CONFIG_NAME):
+        return {}
+    return _parse_object(folder.read_bytes(TOKENIZER_CONFIG_NAME), folder.locate(TOKENIZER_CONFIG_NAME))
 
 
 def _parse_object(content: bytes, path: str) -> dict[str, Any]:

@@ -49,12 +49,14 @@ class TrainingJob:
         datasets: what it trains on.
         ranks: this process and the others.
         stepper: holds the model and the optimiser.
+        notes: what a person should know of the weights that the run begins with.
     """
 
     record: RunRecord
     datasets: tuple[Dataset, ...]
     ranks: Ranks
     stepper: Stepper
+    notes: tuple[str, ...] = ()
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, counted from 1."""
@@ -73,6 +75,8 @@ class TrainingJob:
             "train",
             lanes=self.record.plan.lanes,
             microbatch_size=self.record.plan.microbatch_size,
+            row_length=self.record.plan.row_length,
+            fixed_sizes=self.record.config.compile or self.ranks.device.type == "cuda",
             seed=self.record.config.seed,
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
@@ -137,7 +141,10 @@ def settle_model(config: TrainConfig, manifest: DatasetManifest) -> ModelConfig:
             raise UsageError(
                 f"{config.model}: no such model configuration. Give a JSON file or a preset."
             ) from None
-        model = parse_model_config(content, vocab_size, config.model)
+        # Of the model that weights come from: they are fitted to the vocabulary of the data.
+        model = parse_model_config(
+            content, vocab_size, config.model, any_vocab_size=config.init is not None
+        )
     else:
         model = preset_config(config.model, vocab_size)
     if config.dropout is not None:
@@ -165,6 +172,7 @@ def check_stream(record: RunRecord, datasets: tuple[Dataset, ...]) -> None:
         "train",
         lanes=plan.lanes,
         microbatch_size=plan.microbatch_size,
+        row_length=plan.row_length,
         seed=record.config.seed,
         prefetch_steps=0,
     ).close()
@@ -188,8 +196,9 @@ def assemble(
     if ranks.device.type == "cpu":
         keep_freed_memory()
     model = BertForPretraining(record.model, seed=config.seed)
+    notes: tuple[str, ...] = ()
     if config.init is not None and with_initial_weights:
-        copy_initial_weights(model, config.init, record.tokenizer, datasets[0].read_tokenizer())
+        notes = copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
     model.encoder.recomputes_layers = config.activation_checkpointing
     model.to(ranks.device)
     optimiser = build_optimizer(
@@ -208,8 +217,9 @@ def assemble(
         seed=config.seed,
         max_grad_norm=config.max_grad_norm,
         compile_model=config.compile,
+        has_fixed_sizes=record.plan.row_length is not None,
     )
-    return TrainingJob(record=record, datasets=datasets, ranks=ranks, stepper=stepper)
+    return TrainingJob(record=record, datasets=datasets, ranks=ranks, stepper=stepper, notes=notes)
 
 
 def keep_freed_memory() -> None:

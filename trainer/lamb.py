@@ -66,7 +66,7 @@ class Lamb(Optimizer):
                 self._update(group, parameters)
 
     def _update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         means, squares = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
         beta1, beta2 = group["betas"]
@@ -77,7 +77,7 @@ class Lamb(Optimizer):
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
         # The one temporary copy: v', its root, then the update.
-        updates = torch._foreach_div(squares, [1 - beta2**step for step in steps])
+        updates = list(torch._foreach_div(squares, [1 - beta2**step for step in steps]))
         torch._foreach_sqrt_(updates)
         torch._foreach_add_(updates, group["eps"])
         torch._foreach_mul_(updates, [1 - beta1**step for step in steps])

@@ -8,14 +8,15 @@ same, and refused otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from schemas.errors import UsageError
 from trainer.calibration import calibrate_steps
-from trainer.checkpoints import list_checkpoints
-from trainer.config import TrainConfig, TrainPlan, plan_lanes, plan_warmup
+from trainer.checkpoint_record import list_checkpoints
+from trainer.config import LanePlan, TrainConfig, TrainPlan, plan_lanes, plan_warmup
 from trainer.data.dataset import Dataset
 from trainer.distributed import Ranks, join_ranks
 from trainer.job import assemble, check_stream, fingerprint, make_absolute, open_datasets, settle_model
@@ -45,7 +46,8 @@ class TrainSummary:
         masked_lm_loss: in nats.
         next_sentence_loss: in nats; None where the data has no labels.
         num_parameters: of the model.
-        batch_size: examples in a global step at most.
+        batch_size: examples in a global step at most; None where it is counted in tokens.
+        tokens_per_batch: tokens in a global step at most; None where it is counted in examples.
         precision: `fp32` or `bf16`.
         first_evaluation: on held-out examples before the first step, with the fields of `EvaluationResult`;
             None unless `evaluate_every` was set.
@@ -65,7 +67,8 @@ class TrainSummary:
     masked_lm_loss: float | int | None
     next_sentence_loss: float | int | None
     num_parameters: int
-    batch_size: int
+    batch_size: int | None
+    tokens_per_batch: int | None
     precision: str
     first_evaluation: Metrics | None
     last_evaluation: Metrics | None
@@ -80,6 +83,7 @@ def train(
     progress: Progress | None = None,
     on_log: OnLog | None = None,
     *,
+    on_note: Callable[[str], None] | None = None,
     overwrite: bool = False,
 ) -> TrainSummary:
     """Pretrain a model, or go on with the run of this configuration that is in `config.output`.
@@ -90,12 +94,15 @@ def train(
         config: what to train.
         progress: called with (steps done, steps in all) after every step, on rank 0.
         on_log: called with each line of `metrics.jsonl`, on rank 0.
+        on_note: called with each sentence that a person should read before the first step, on rank 0: how the
+            weights of `init` were fitted to another vocabulary, say.
         overwrite: remove a run that is in the output.
 
     Raises:
         UsageError: a choice does not fit the data or the machine, or the output holds another run.
         CorruptDataError: data or a checkpoint is not what was written.
-        ClozelineError: the output can't be written, the disk is full, or the loss is not finite any more.
+        ClozelineError: the output can't be written, the disk is full, or more losses than allowed are not
+            finite.
         TrainingInterrupted: SIGINT or SIGTERM came; a checkpoint was written first.
     """
     places = {
@@ -104,7 +111,7 @@ def train(
     }
     config = config.model_copy(update=places)
     with join_ranks(config.device) as ranks:
-        return _train_on(ranks, config, Listeners(progress, on_log), overwrite=overwrite)
+        return _train_on(ranks, config, Listeners(progress, on_log, on_note), overwrite=overwrite)
 
 
 def resume(
@@ -114,6 +121,7 @@ def resume(
     *,
     data: tuple[str, ...] | None = None,
     device: str | None = None,
+    skip_nonfinite: int | None = None,
 ) -> TrainSummary:
     """Go on with a run from its newest checkpoint; a finished run is left as it is.
 
@@ -123,6 +131,7 @@ def resume(
         on_log: as in `train`.
         data: where the run's data lies now, if it was moved.
         device: another device than that of the run's configuration.
+        skip_nonfinite: another number of steps that may be skipped than that of the run's configuration.
 
     Raises:
         UsageError: there is no run, or its data has changed.
@@ -137,6 +146,8 @@ def resume(
         changes["data"] = tuple(make_absolute(url) for url in data)
     if device is not None:
         changes["device"] = device
+    if skip_nonfinite is not None:
+        changes["skip_nonfinite"] = skip_nonfinite
     config = TrainConfig.model_validate(record.config.model_dump() | changes)
     with join_ranks(config.device) as ranks:
         return _train_on(ranks, config, Listeners(progress, on_log), is_resume=True)
@@ -159,6 +170,9 @@ def _train_on(
         record = RunRecord.model_validate(shared) if shared else _plan_run(ranks, config, datasets)
         checkpoint = ranks.broadcast_json(ranks.run_on_first(lambda: _newest_checkpoint(run)))
         job = assemble(record, datasets, ranks, with_initial_weights=checkpoint is None)
+        if ranks.is_first and listeners.on_note is not None:
+            for note in job.notes:
+                listeners.on_note(note)
         loop = StepLoop(job, run, tokenizer_json, listeners)
         # Written only now: a choice that fails above leaves no run behind that would refuse a better one.
         ranks.run_on_first(lambda: run.begin(record, tokenizer_json))
@@ -195,11 +209,11 @@ def _newest_checkpoint(run: RunFolder) -> str | None:
 
 def _plan_run(ranks: Ranks, config: TrainConfig, datasets: tuple[Dataset, ...]) -> RunRecord:
     manifest = datasets[0].manifest
-    lanes, microbatch_size = plan_lanes(config, manifest, ranks.world_size)
+    lanes = plan_lanes(config, manifest, ranks.world_size)
     record = RunRecord(
         created_by=_created_by(),
         config=config,
-        plan=_plan(config, config.steps or 1, lanes, microbatch_size),
+        plan=_plan(config, config.steps or 1, lanes),
         model=settle_model(config, manifest),
         precision=choose_precision(config.precision, ranks.device),
         tokenizer=manifest.tokenizer,
@@ -209,16 +223,11 @@ def _plan_run(ranks: Ranks, config: TrainConfig, datasets: tuple[Dataset, ...]) 
     if config.minutes is None:
         return record
     steps = calibrate_steps(assemble(record, datasets, ranks), config.minutes)
-    return record.model_copy(update={"plan": _plan(config, steps, lanes, microbatch_size)})
+    return record.model_copy(update={"plan": _plan(config, steps, lanes)})
 
 
-def _plan(config: TrainConfig, steps: int, lanes: int, microbatch_size: int) -> TrainPlan:
-    return TrainPlan(
-        steps=steps,
-        warmup_steps=plan_warmup(config, steps),
-        lanes=lanes,
-        microbatch_size=microbatch_size,
-    )
+def _plan(config: TrainConfig, steps: int, lanes: LanePlan) -> TrainPlan:
+    return TrainPlan(steps=steps, warmup_steps=plan_warmup(config, steps), **lanes._asdict())
 
 
 def _summarise(
@@ -241,6 +250,7 @@ def _summarise(
         next_sentence_loss=last.get("next_sentence_loss"),
         num_parameters=loop.num_parameters,
         batch_size=record.plan.batch_size,
+        tokens_per_batch=record.plan.tokens_per_batch,
         precision=record.precision,
         first_evaluation=state.first_evaluation,
         last_evaluation=state.last_evaluation,

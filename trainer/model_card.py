@@ -14,6 +14,7 @@ from typing import Any
 from schemas.configs import BuildConfig
 from schemas.manifests import DatasetManifest
 from trainer.checkpoints import CheckpointRecord
+from trainer.config import TrainPlan
 from trainer.run_folder import RunRecord
 
 _FRONT_MATTER = """\
@@ -142,6 +143,12 @@ def _data(facts: ModelFacts) -> Iterable[str]:
         yield _table(("option", "value"), _options(manifest.config for manifest in facts.datasets))
 
 
+def _batch_size(plan: TrainPlan) -> str:
+    if plan.tokens_per_batch is not None:
+        return f"{plan.tokens_per_batch:,} tokens"
+    return f"{plan.batch_size:,} examples"
+
+
 def _training(facts: ModelFacts) -> Iterable[str]:
     progress = facts.checkpoint.progress
     rows: list[tuple[str, object]] = []
@@ -152,7 +159,7 @@ def _training(facts: ModelFacts) -> Iterable[str]:
         rows += [
             ("steps", f"{facts.checkpoint.step:,} of {plan.steps:,}"),
             ("warm-up steps", plan.warmup_steps),
-            ("batch size", f"{plan.batch_size:,} examples"),
+            ("batch size", _batch_size(plan)),
             ("precision", facts.run.precision),
         ]
         if facts.run.config.init is not None:

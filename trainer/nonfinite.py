@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from schemas.errors import ClozelineError
+from trainer.data.loader import merge_states
 from trainer.data.order import Order
 from trainer.data.origins import ExampleOrigin, locate_examples
 from trainer.job import TrainingJob
@@ -22,7 +23,7 @@ from trainer.metrics import keep_lines
 from trainer.run_folder import NONFINITE_NAME, RunFolder
 from trainer.step_result import StepResult
 
-_LARGEST_LISTED = 24
+LARGEST_LISTED = 24
 
 
 class NonfiniteSteps:
@@ -32,53 +33,49 @@ class NonfiniteSteps:
         job: of the run.
         run: its folder.
         order: of its stream.
-        start: the loop's state of the stream where this process began; None for the start of the data.
-        start_step: steps taken until there.
     """
 
-    def __init__(
-        self, job: TrainingJob, run: RunFolder, order: Order, start: dict[str, Any] | None, start_step: int
-    ) -> None:
+    def __init__(self, job: TrainingJob, run: RunFolder, order: Order) -> None:
         self._job = job
         self._run = run
         self._order = order
-        self._start = start
-        self._start_step = start_step
 
-    def handle(self, step: int, result: StepResult, num_skipped: int) -> None:
+    def handle(self, step: int, result: StepResult, stream_state: dict[str, Any], num_skipped: int) -> None:
         """Note a skipped step.
 
         Args:
             step: its number.
             result: what it gave.
+            stream_state: of this rank before it.
             num_skipped: skipped steps of the run until now, this one included.
 
         Raises:
             ClozelineError: there were more than `skip_nonfinite`, on every rank.
         """
         ranks = self._job.ranks
-        place = ranks.broadcast_json(ranks.run_on_first(lambda: self._record(step, result)))
+        state = merge_states(ranks.gather_json(stream_state))
+        place = ranks.broadcast_json(ranks.run_on_first(lambda: self._record(step, result, state)))
         allowed = self._job.record.config.skip_nonfinite
         if num_skipped <= allowed:
             return
         name, value = next(pair for pair in _numbers_of(result) if not math.isfinite(pair[1]))
-        before = f" after {allowed} steps that were skipped" if allowed else ""
+        after = f" after {allowed} skipped {'step' if allowed == 1 else 'steps'}" if allowed else ""
         raise ClozelineError(
-            f"Training diverged: the {name} of step {step} is {value}{before}; {place}.\n"
+            f"Training diverged: the {name} of step {step} is {value}{after}; {place}.\n"
             f"The newest checkpoint is good: go on without such steps by `clozeline train --resume "
             f"{shlex.quote(self._run.path)} --skip-nonfinite {max(10, 2 * num_skipped)}`, or train anew with "
             f"a lower --learning-rate or more --warmup-steps."
         )
 
-    def _record(self, step: int, result: StepResult) -> str:
+    def _record(self, step: int, result: StepResult, stream_state: dict[str, Any]) -> str:
         """Write down a step; where its examples lie, in words."""
         numbers = {name: value if math.isfinite(value) else str(value) for name, value in _numbers_of(result)}
         try:
-            lanes = locate_examples(self._job.datasets, self._order, self._start, step - 1 - self._start_step)
+            lanes = locate_examples(self._job.datasets, self._order, stream_state)
         except ClozelineError as error:
             # The loss is what the person must hear of first.
             return f"its examples could not be found ({str(error).splitlines()[0]})"
-        origins = sorted(chain.from_iterable(lanes))
+        origins = sorted(chain.from_iterable(lanes.values()))
         line = json.dumps({"step": step, **numbers, "examples": _group(origins)}) + "\n"
         before = self._run.read_bytes(NONFINITE_NAME) if self._run.exists(NONFINITE_NAME) else b""
         self._run.write_bytes(NONFINITE_NAME, keep_lines(before, step - 1) + line.encode())
@@ -103,9 +100,9 @@ def _group(origins: Sequence[ExampleOrigin]) -> dict[str, dict[str, list[int]]]:
 
 def _describe(origins: Sequence[ExampleOrigin], path: str) -> str:
     shown = []
-    for shard, blocks in _group(origins[:_LARGEST_LISTED]).items():
+    for shard, blocks in _group(origins[:LARGEST_LISTED]).items():
         rows = [f"block {block} rows {', '.join(map(str, rows))}" for block, rows in blocks.items()]
         shown.append(f"{shard} {', '.join(rows)}")
     shards = len({origin.shard for origin in origins})
-    more = f", and more in {shards} shards" if len(origins) > _LARGEST_LISTED else ""
+    more = f", and more in {shards} shards" if len(origins) > LARGEST_LISTED else ""
     return f"its {len(origins)} examples are {'; '.join(shown)}{more} (all in {path})"

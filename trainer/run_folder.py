@@ -205,7 +205,7 @@ def parse_record(content: bytes, path: str) -> RunRecord:
         found = f"{len(content)} bytes"
     else:
         if is_intact(content):
-            return record
+            return record.model_copy(update={"sha256": None})
         raise CorruptDataError(
             f"{path} was changed since the run began: its sha256 is that of other values.\n"
             f"Put the file back; or, if you changed it, remove its sha256. --overwrite trains anew."

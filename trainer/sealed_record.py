@@ -1,9 +1,9 @@
 """Records in JSON that carry their own checksum.
 
 In: the fields of a record, or the content of a file. Out: the content with the SHA-256 of all its other
-fields, and whether a file still agrees with its own. The checksum is of what stands in the file, not of what a
-later version reads out of it. A record edited by hand leaves the checksum out and is trusted. Deterministic:
-keys sorted.
+fields, and whether a file still agrees with its own. The checksum is of what stands in the file, not of what
+a later version reads out of it. A record edited by hand leaves the checksum out and is trusted.
+Deterministic: keys sorted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SealedRecord(FrozenModel):
     """A record with a checksum.
 
     Attributes:
-        sha256: of all the other fields; None in a record that is not in a file yet, or was edited by hand.
+        sha256: of all the other fields; None in a record that is in no file, or was edited by hand.
     """
 
     sha256: Sha256 | None = None

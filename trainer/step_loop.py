@@ -3,28 +3,40 @@
 In: an assembled job and the folder of its run. Out: `metrics.jsonl`, TensorBoard events and checkpoints in
 that folder. Deterministic: when to log, evaluate and save follows from the number of the step alone; what
 belongs to the clock (seconds, tokens a second) is reported and decides nothing.
+
+A GPU works on while this process prepares what comes next: the result of a step is read when the step is a
+few behind, or when a line of metrics or a checkpoint needs it. So every decision that follows from results,
+to stop above all, falls at the same step on every rank.
 """
 
 from __future__ import annotations
 
 import shlex
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from schemas.errors import ClozelineError, CorruptDataError
-from trainer.checkpoints import CheckpointRecord, restore_checkpoint, save_checkpoint
-from trainer.data.batches import Batch
+from trainer.checkpoint_record import CheckpointRecord, checkpoint_name
+from trainer.checkpoint_writer import CheckpointWriter
+from trainer.checkpoints import restore_checkpoint
+from trainer.data.loader import StreamingLoader, merge_states
 from trainer.interruption import StopRequest, TrainingInterrupted, catch_signals
 from trainer.job import TrainingJob
 from trainer.loop_state import LoopState, Metrics
 from trainer.metrics import MetricsLog
+from trainer.nonfinite import NonfiniteSteps
+from trainer.pace import Pace
 from trainer.run_folder import CONFIG_NAME, RunFolder
-from trainer.stepping import StepResult
+from trainer.step_result import PendingResult
+
+# How many steps a GPU may be behind this process. Enough that it never waits, few enough that a request to
+# stop is soon heard.
+MAX_STEPS_BEHIND = 2
 
 Progress = Callable[[int, int], None]
 OnLog = Callable[[Metrics], None]
@@ -37,10 +49,20 @@ class Listeners:
     Attributes:
         progress: called with (steps done, steps in all) after every step, and once at the start.
         on_log: called with each line of `metrics.jsonl`.
+        on_note: called with each sentence that a person should read before the first step.
     """
 
     progress: Progress | None = None
     on_log: OnLog | None = None
+    on_note: Callable[[str], None] | None = None
+
+
+class _Unread(NamedTuple):
+    """A step whose result was not read yet, with the state of this rank's stream before it."""
+
+    step: int
+    pending: PendingResult
+    stream_state: dict[str, Any]
 
 
 class StepLoop:
@@ -60,10 +82,12 @@ class StepLoop:
     def __init__(self, job: TrainingJob, run: RunFolder, tokenizer_json: bytes, listeners: Listeners) -> None:
         self._job = job
         self._run = run
-        self._tokenizer_json = tokenizer_json
         self._listeners = listeners if job.ranks.is_first else Listeners()
-        self._unread: list[tuple[int, StepResult]] = []
-        self._stopwatch = _Stopwatch()
+        self._unread: deque[_Unread] = deque()
+        self._max_unread = MAX_STEPS_BEHIND if job.ranks.device.type == "cuda" else 0
+        self._stop_is_agreed = False
+        self._pace = Pace(job)
+        self._writer = CheckpointWriter(run, tokenizer_json, job.record.config.keep_checkpoints)
         self.state = LoopState()
         self.checkpoint: str | None = None
 
@@ -101,69 +125,77 @@ class StepLoop:
 
         Raises:
             TrainingInterrupted: SIGINT or SIGTERM came; a checkpoint was written.
-            ClozelineError: the loss is not finite any more, or something could not be read or written.
+            ClozelineError: too many losses are not finite, or something could not be read or written.
         """
-        num_steps = self._job.record.plan.steps
         with (
             catch_signals() as stop,
+            self._finishing_checkpoints(),
             self._open_log() as log,
             self._job.open_stream(self.state.stream) as stream,
         ):
             self._tell_progress()
             if self.state.step == 0 and self._job.record.config.evaluate_every is not None:
                 self._evaluate_first(log)
-            self._stopwatch.start(self.state)
-            for microbatches in stream:
-                interrupted = self._take_step(microbatches, stop) and self.state.step < num_steps
-                self._report_if_due(log)
-                if interrupted or self._is_due(self._job.record.config.save_every):
-                    self._save(stream.state_dict(), log)
-                if interrupted:
-                    raise TrainingInterrupted(
-                        f"Interrupted after step {self.state.step} of {num_steps}; a checkpoint was written."
-                        f"\nContinue with: clozeline train --resume {shlex.quote(self._run.path)}"
-                    )
-                if self.state.step == num_steps:
-                    return
+            self._take_steps(stream, stop, log)
 
-    def _take_step(self, microbatches: list[Batch], stop: StopRequest) -> bool:
-        step = self.state.step + 1
-        result = self._job.stepper.take(step, microbatches, self._job.learning_rate(step), stop.is_set)
-        self.state.add_counts(result)
-        self._unread.append((step, result))
-        # A GPU works ahead of this process as long as nobody reads a loss; on a CPU reading costs nothing.
-        if self._job.ranks.device.type == "cpu":
-            self._read_losses()
-        self._tell_progress()
-        return result.stop_requested
+    def _take_steps(self, stream: StreamingLoader, stop: StopRequest, log: MetricsLog | None) -> None:
+        num_steps = self._job.record.plan.steps
+        nonfinite = NonfiniteSteps(self._job, self._run, stream.order)
+        self._pace.begin(self.state)
+        while self.state.step < num_steps:
+            stream_state = stream.state_dict()
+            with self._pace.waiting_for_data():
+                microbatches = next(stream)
+            step = self.state.step + 1
+            # A failed checkpoint ends the run by the same agreement as a signal does: all ranks together.
+            wants_stop = stop.is_set or self._writer.has_failed
+            pending = self._job.stepper.take(step, microbatches, self._job.learning_rate(step), wants_stop)
+            self._unread.append(_Unread(step, pending, stream_state))
+            self.state.step = step
+            self._read_results(nonfinite, self._max_unread)
+            self._tell_progress()
+            self._report_if_due(nonfinite, log)
+            interrupted = self._stop_is_agreed and step < num_steps
+            if interrupted or self._is_due(self._job.record.config.save_every):
+                self._save(stream.state_dict(), nonfinite, log)
+            if interrupted:
+                self._job.ranks.run_on_first(self._writer.wait)
+                raise TrainingInterrupted(
+                    f"Interrupted after step {step} of {num_steps}; a checkpoint was written."
+                    f"\nContinue with: clozeline train --resume {shlex.quote(self._run.path)}"
+                )
 
-    def _read_losses(self) -> None:
-        for step, result in self._unread:
-            self.state.add_losses(step, result)
-        self._unread.clear()
+    def _read_results(self, nonfinite: NonfiniteSteps, max_unread: int = 0) -> None:
+        while len(self._unread) > max_unread:
+            step, pending, stream_state = self._unread.popleft()
+            result = pending.read()
+            self.state.add(result)
+            self._stop_is_agreed |= result.num_stop_wishes > 0
+            if result.is_skipped:
+                nonfinite.handle(step, result, stream_state, self.state.num_skipped_steps)
 
-    def _report_if_due(self, log: MetricsLog | None) -> None:
+    def _report_if_due(self, nonfinite: NonfiniteSteps, log: MetricsLog | None) -> None:
         config = self._job.record.config
         evaluates = config.evaluate_every is not None and self._is_due(config.evaluate_every)
         if not evaluates and not self._is_due(config.log_every):
             return
-        self._read_losses()
-        self._stopwatch.stop(self.state)
+        self._read_results(nonfinite)
+        self._pace.stop(self.state)
         metrics: Metrics = {
             "step": self.state.step,
             **self.state.close_window(),
             "learning_rate": self._job.learning_rate(self.state.step),
             "num_examples": self.state.num_examples,
             "num_tokens": self.state.num_tokens,
-            "tokens_per_second": self._stopwatch.tokens_per_second,
-            "seconds": self.state.seconds,
+            "num_skipped_steps": self.state.num_skipped_steps,
+            **self._pace.close_window(self.state),
         }
         self.state.last_metrics = metrics
         if evaluates:
             self.state.last_evaluation = self._evaluate()
             metrics = metrics | _as_metrics(self.state.last_evaluation)
         self._write(metrics, log)
-        self._stopwatch.start(self.state)
+        self._pace.start()
 
     def _evaluate_first(self, log: MetricsLog | None) -> None:
         self.state.first_evaluation = self.state.last_evaluation = self._evaluate()
@@ -174,11 +206,11 @@ class StepLoop:
         result: Metrics = self._job.ranks.broadcast_json(evaluation)
         return result
 
-    def _save(self, stream_state: dict[str, Any], log: MetricsLog | None) -> None:
-        # Reading the losses first keeps weights that have diverged out of every checkpoint.
-        self._read_losses()
-        self._stopwatch.stop(self.state)
-        self.state.stream = stream_state
+    def _save(self, stream_state: dict[str, Any], nonfinite: NonfiniteSteps, log: MetricsLog | None) -> None:
+        # Reading the results first keeps a run that has diverged out of every checkpoint.
+        self._read_results(nonfinite)
+        self._pace.stop(self.state)
+        self.state.stream = merge_states(self._job.ranks.gather_json(stream_state))
         record = CheckpointRecord(
             created_by=self._job.record.created_by,
             step=self.state.step,
@@ -187,21 +219,14 @@ class StepLoop:
             max_seq_length=self._job.datasets[0].manifest.config.max_seq_length,
             progress=self.state.model_dump(mode="json"),
         )
-        self._job.ranks.run_on_first(lambda: self._write_checkpoint(record, log))
-        self._stopwatch.start(self.state)
+        self._job.ranks.run_on_first(lambda: self._begin_checkpoint(record, log))
+        self.checkpoint = checkpoint_name(record.step)
+        self._pace.start()
 
-    def _write_checkpoint(self, record: CheckpointRecord, log: MetricsLog | None) -> None:
+    def _begin_checkpoint(self, record: CheckpointRecord, log: MetricsLog | None) -> None:
         if log is not None:
             log.flush()
-        stepper = self._job.stepper
-        self.checkpoint = save_checkpoint(
-            self._run,
-            record,
-            stepper.model,
-            stepper.optimiser,
-            self._tokenizer_json,
-            self._job.record.config.keep_checkpoints,
-        )
+        self._writer.begin(record, self._job.stepper.model, self._job.stepper.optimiser)
 
     def _is_due(self, interval: int) -> bool:
         return self.state.step % interval == 0 or self.state.step == self._job.record.plan.steps
@@ -231,32 +256,16 @@ class StepLoop:
             raise
         log.close()
 
-
-class _Stopwatch:
-    """Adds the time of training steps to the state, and leaves out evaluations and checkpoints."""
-
-    def __init__(self) -> None:
-        self._started = 0.0
-        self._tokens_at_start = 0
-        self._window_seconds = 0.0
-        self._window_tokens = 0
-
-    def start(self, state: LoopState) -> None:
-        self._started = time.perf_counter()
-        self._tokens_at_start = state.num_tokens
-
-    def stop(self, state: LoopState) -> None:
-        seconds = time.perf_counter() - self._started
-        state.seconds += seconds
-        self._window_seconds += seconds
-        self._window_tokens += state.num_tokens - self._tokens_at_start
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Since it was last asked."""
-        rate = self._window_tokens / max(self._window_seconds, 1e-9)
-        self._window_seconds, self._window_tokens = 0.0, 0
-        return rate
+    @contextmanager
+    def _finishing_checkpoints(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            # Not at a second signal, which means at once.
+            with suppress(ClozelineError):
+                self._writer.wait()
+            raise
+        self._job.ranks.run_on_first(self._writer.wait)
 
 
 def _as_metrics(evaluation: Metrics) -> Metrics:

@@ -49,8 +49,22 @@ class StepResult:
     @classmethod
     def from_numbers(cls, numbers: list[float]) -> StepResult:
         """From floats in the order of the attributes."""
-        counts, losses, correct = numbers[:6], numbers[6:8], numbers[8:10]
-        return cls(*map(int, counts), *losses, *map(int, correct), numbers[10], numbers[11] > 0)
+        examples, tokens, squares, masked, labelled, wishes = map(int, numbers[:6])
+        masked_lm_loss, next_sentence_loss, masked_correct, next_correct, norm, skipped = numbers[6:]
+        return cls(
+            num_examples=examples,
+            num_tokens=tokens,
+            sum_squared_lengths=squares,
+            num_masked_tokens=masked,
+            num_labelled=labelled,
+            num_stop_wishes=wishes,
+            masked_lm_loss=masked_lm_loss,
+            next_sentence_loss=next_sentence_loss,
+            num_masked_correct=int(masked_correct),
+            num_next_sentence_correct=int(next_correct),
+            gradient_norm=norm,
+            is_skipped=skipped > 0,
+        )
 
 
 class PendingResult:
@@ -66,7 +80,7 @@ class PendingResult:
         if numbers.is_cuda:
             self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
             self._numbers.copy_(numbers, non_blocking=True)
-            self._arrival = torch.cuda.Event()
+            self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrival.record()
 
     def read(self) -> StepResult:

@@ -39,6 +39,7 @@ class Stepper:
         seed: decides dropout.
         max_grad_norm: the gradient is clipped to this norm; 0 for no clipping.
         compile_model: compile the forward and backward pass.
+        has_fixed_sizes: all batches have the same shapes, so that one compilation is enough.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Stepper:
         seed: int,
         max_grad_norm: float,
         compile_model: bool = False,
+        has_fixed_sizes: bool = False,
     ) -> None:
         self.model = model
         self.optimiser = optimiser
@@ -60,7 +62,7 @@ class Stepper:
         self._max_grad_norm = max_grad_norm or float("inf")
         self._forward: Callable[[Batch], PretrainingOutput] = model
         if compile_model:
-            self._forward = torch.compile(model, dynamic=True)
+            self._forward = torch.compile(model, dynamic=not has_fixed_sizes)
 
     def take(
         self,

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from schemas.configs import BuildConfig, IngestConfig, VocabConfig
+from schemas.errors import UsageError
 from workflows.options import ConfigT, build_config
 
+_KEPT_BY_EXTEND = ("vocab_size", "lowercase", "strip_accents", "num_unused")
 _OPTION_OF_FIELD = {"inputs": "--input", "lowercase": "--lowercase"}
 
 
 def vocab_config(values: Mapping[str, Any]) -> VocabConfig:
     """The configuration of `vocab`."""
+    if values.get("extend") is not None:
+        _refuse_beside_extend(values["extend"])
+    elif values.get("max_new_words") is not None:
+        raise UsageError("--max-new-words belongs to --extend; give both or neither.")
     return _take_fields(VocabConfig, values)
 
 
@@ -31,6 +39,20 @@ def build_dataset_config(values: Mapping[str, Any]) -> BuildConfig:
     balance = values.get("next_sentence_balance")
     plain = {**values, "next_sentence_balance": None if balance is None else balance == "on"}
     return _take_fields(BuildConfig, plain)
+
+
+def _refuse_beside_extend(extend: str) -> None:
+    """A recipe may hold sizes that `--extend` has no use for; a person who types one expects something."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in _KEPT_BY_EXTEND
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(f"--extend keeps the size and the rules of {extend}; leave out {', '.join(given)}.")
 
 
 def _take_fields(kind: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:

@@ -147,6 +147,14 @@ vocab_options = combine(
     click.option(
         "--sample-bytes", type=int, help="About how much text to learn from.  [default: 1000000000]"
     ),
+    click.option(
+        "--extend",
+        metavar="PATH",
+        help="Put frequent words into the [unusedN] entries of this tokenizer, rather than learn a new one.",
+    ),
+    click.option(
+        "--max-new-words", type=int, help="With --extend: words at most.  [default: one an [unusedN] entry]"
+    ),
 )
 
 ingest_options = combine(

@@ -13,8 +13,10 @@ Lines = list[tuple[str, str]]
 
 def vocab_lines(summary: Mapping[str, Any]) -> Lines:
     """Lines for a vocabulary."""
+    new_words = summary.get("num_new_words")
+    extension = "" if new_words is None else f", {format_count(new_words)} of them new words"
     return [
-        ("vocabulary", f"{format_count(summary['vocab_size'])} entries"),
+        ("vocabulary", f"{format_count(summary['vocab_size'])} entries{extension}"),
         ("time", _time(summary, None)),
         ("output", str(summary["output"])),
     ]

@@ -13,7 +13,7 @@ import click
 
 from schemas.manifests import Split
 from workflows.options import build_config
-from workflows.terminal import Terminal, WorkReporter
+from workflows.terminal import Terminal, WorkReporter, format_count
 
 if TYPE_CHECKING:
     from trainer.config import TrainConfig
@@ -51,18 +51,31 @@ def run_training(terminal: Terminal, config: TrainConfig, *, overwrite: bool = F
     from trainer.loop import train
 
     with terminal.work("train", "steps") as progress:
-        summary = train(config, progress, _note_loss(progress), overwrite=overwrite)
+        summary = train(
+            config, progress, _note_metrics(progress), on_note=terminal.warn, overwrite=overwrite
+        )
     return _as_result(summary)
 
 
 def resume_training(
-    terminal: Terminal, run_folder: str, data: tuple[str, ...] | None = None, device: str | None = None
+    terminal: Terminal,
+    run_folder: str,
+    data: tuple[str, ...] | None = None,
+    device: str | None = None,
+    skip_nonfinite: int | None = None,
 ) -> dict[str, Any]:
     """Go on with the run in a folder, whose data may have been moved since."""
     from trainer.loop import resume
 
     with terminal.work("train", "steps") as progress:
-        summary = resume(run_folder, progress, _note_loss(progress), data=data, device=device)
+        summary = resume(
+            run_folder,
+            progress,
+            _note_metrics(progress),
+            data=data,
+            device=device,
+            skip_nonfinite=skip_nonfinite,
+        )
     return _as_result(summary)
 
 
@@ -122,12 +135,26 @@ def evaluate_model(
     return result.as_dict()
 
 
-def _note_loss(progress: WorkReporter) -> Callable[[dict[str, Any]], None]:
+def _note_metrics(progress: WorkReporter) -> Callable[[dict[str, Any]], None]:
     def note(metrics: dict[str, Any]) -> None:
-        if metrics.get("loss") is not None:
-            progress.note(f"loss {metrics['loss']:.3f}")
+        if "tokens_per_second" in metrics:
+            progress.note(describe_metrics(metrics))
 
     return note
+
+
+def describe_metrics(metrics: Mapping[str, Any]) -> str:
+    """A line of metrics in the few words that fit beside a progress bar."""
+    words = []
+    if metrics["loss"] is not None:
+        words.append(f"loss {metrics['loss']:.3f}")
+    for name, label in (("masked_lm_accuracy", "masked-LM"), ("next_sentence_accuracy", "next-sentence")):
+        if metrics[name] is not None:
+            words.append(f"{label} {metrics[name]:.0%}")
+    words.append(f"{format_count(metrics['tokens_per_second'])} tokens/s")
+    if metrics["num_skipped_steps"]:
+        words.append(f"{metrics['num_skipped_steps']} steps skipped")
+    return ", ".join(words)
 
 
 def _as_result(summary: TrainSummary) -> dict[str, Any]:

@@ -18,11 +18,14 @@ _SENTENCES_A_BATCH = 4096
 def ingest_and_build(
     watch: Watch, documents: str, tokenizer: str, output: str, workers: int, keep_duplicates: bool
 ) -> dict[str, Any]:
-    """JSONL to masked shards, by the two commands' own functions; the imports, Beam's among them, count."""
+    """JSONL to masked shards, as the two commands do it; the imports, Beam's among them, count."""
     with watch:
-        from pipelines.build import run_build
-        from pipelines.ingest import run_ingest
-        from schemas.configs import BuildConfig, IngestConfig
+        from workflows.stages import RunOptions, importing_beam
+
+        with importing_beam(RunOptions(workers=workers)):
+            from pipelines.build import run_build
+            from pipelines.ingest import run_ingest
+            from schemas.configs import BuildConfig, IngestConfig
 
         config = IngestConfig(inputs=(documents,), format="jsonl", keep_duplicates=keep_duplicates)
         corpus = run_ingest(config, tokenizer, f"{output}/corpus", workers=workers)
@@ -37,8 +40,11 @@ def ingest_and_build(
 def build_again(watch: Watch, corpus: str, output: str, seed: int) -> dict[str, Any]:
     """Masked shards of a corpus that is there already, with another seed; the imports count."""
     with watch:
-        from pipelines.build import run_build
-        from schemas.configs import BuildConfig
+        from workflows.stages import RunOptions, importing_beam
+
+        with importing_beam(RunOptions(workers=1)):
+            from pipelines.build import run_build
+            from schemas.configs import BuildConfig
 
         dataset = run_build(BuildConfig(seed=seed), corpus, output, workers=1)
     return {"num_examples": dataset.manifest.num_examples}

@@ -37,9 +37,9 @@ def to_pairs(rows: list[tuple[int, int, int, int]], labels: list[int] | None) ->
 
 def test_the_layout_of_the_worked_example() -> None:
     the, cat, sat, on, mat, it, purred, softly = range(20, 28)
-    source = np.array([the, cat, sat, on, the, mat, it, purred, softly, CLS, SEP], np.uint16)
+    source = np.array([the, cat, sat, on, the, mat, it, purred, softly], np.uint16)
 
-    examples = assemble_examples(source, to_pairs([(0, 6, 6, 9), (6, 9, 1, 2)], [0, 1]))
+    examples = assemble_examples(source, to_pairs([(0, 6, 6, 9), (6, 9, 1, 2)], [0, 1]), CLS, SEP)
 
     assert examples.input_ids.tolist() == [
         *(CLS, the, cat, sat, on, the, mat, SEP, it, purred, softly, SEP),
@@ -52,9 +52,9 @@ def test_the_layout_of_the_worked_example() -> None:
 
 
 def test_the_layout_without_a_second_segment() -> None:
-    source = np.array([20, 21, 22, CLS, SEP], np.uint16)
+    source = np.array([20, 21, 22], np.uint16)
 
-    examples = assemble_examples(source, to_pairs([(0, 2, 2, 2), (2, 3, 3, 3)], None))
+    examples = assemble_examples(source, to_pairs([(0, 2, 2, 2), (2, 3, 3, 3)], None), CLS, SEP)
 
     assert examples.input_ids.tolist() == [CLS, 20, 21, SEP, CLS, 22, SEP]
     assert examples.offsets.tolist() == [0, 4, 7]
@@ -64,7 +64,7 @@ def test_an_id_of_the_text_that_equals_a_special_one_stays_maskable() -> None:
     # The text never holds a special id; were it to, the place decides and not the id.
     source = np.array([CLS, SEP, CLS, SEP], np.uint16)
 
-    examples = assemble_examples(source, to_pairs([(0, 2, 2, 2)], None))
+    examples = assemble_examples(source, to_pairs([(0, 2, 2, 2)], None), CLS, SEP)
 
     assert examples.maskable.tolist() == [False, True, True, False]
 

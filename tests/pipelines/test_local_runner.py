@@ -148,7 +148,11 @@ def test_an_exception_comes_back_with_its_traceback() -> None:
 
 
 def start_sleeping_pipeline(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
-    """Start a pipeline in a process of its own; returns when both workers are busy for ten minutes."""
+    """Start a pipeline in a process of its own; returns when both workers are busy for ten minutes.
+
+    Returns:
+        The process, and its own: the workers and the one that they are forked from.
+    """
     program = f"""
         import time
         from pathlib import Path
@@ -177,22 +181,22 @@ def start_sleeping_pipeline(folder: Path) -> tuple[subprocess.Popen[bytes], list
 
 
 def test_ctrl_c_ends_the_workers_at_once(tmp_path: Path) -> None:
-    process, workers = start_sleeping_pipeline(tmp_path)
+    process, started = start_sleeping_pipeline(tmp_path)
     # To the whole group, as a terminal does.
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate()[0].decode()
     assert process.returncode == -signal.SIGINT, output
     assert output.count("Traceback") == 1, output  # Python's own, for the KeyboardInterrupt
-    assert len(workers) == 2
-    assert not any(worker.is_running() for worker in workers)
+    assert len(started) == 3
+    assert not any(child.is_running() for child in started)
 
 
 def test_workers_end_with_a_killed_runner(tmp_path: Path) -> None:
-    process, workers = start_sleeping_pipeline(tmp_path)
+    process, started = start_sleeping_pipeline(tmp_path)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(workers, timeout=30)
-    assert len(workers) == 2
+    _, alive = psutil.wait_procs(started, timeout=30)
+    assert len(started) == 3
     assert not alive
 
 

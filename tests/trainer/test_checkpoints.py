@@ -24,6 +24,7 @@ from trainer.checkpoints import (
 )
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
+from trainer.named_state import name_state
 from trainer.optimisation import build_optimizer
 from trainer.output_folder import OutputFolder
 
@@ -58,7 +59,7 @@ def record(step: int) -> CheckpointRecord:
 
 
 def save(run: OutputFolder, step: int, keep: int = 3, seed: int = 0) -> str:
-    return save_checkpoint(run, record(step), *make_parts(seed), b'{"tokens": 1}', keep)
+    return save_checkpoint(run, record(step), name_state(*make_parts(seed)), b'{"tokens": 1}', keep)
 
 
 @pytest.fixture(params=["local", "memory"])

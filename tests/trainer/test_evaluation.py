@@ -26,6 +26,7 @@ class OneMaskBatch:
     masked_positions: Tensor
     masked_ids: Tensor
     next_sentence_labels: Tensor
+    packing: ClassVar[None] = None
 
 
 def one_mask_batch(masked_ids: list[int], labels: list[int]) -> OneMaskBatch:

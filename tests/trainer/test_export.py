@@ -23,6 +23,7 @@ from trainer.export import export_checkpoint
 from trainer.loop import train
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
+from trainer.named_state import name_state
 from trainer.optimisation import build_optimizer
 from trainer.output_folder import OutputFolder
 
@@ -75,7 +76,8 @@ def save_run(folder: Path, tokenizer: Tokenizer, *, max_seq_length: int = 12) ->
         progress={},
     )
     run = OutputFolder(str(folder))
-    save_checkpoint(run, record, model, build_optimizer(model, learning_rate=0.1), _dump(tokenizer), 3)
+    state = name_state(model, build_optimizer(model, learning_rate=0.1))
+    save_checkpoint(run, record, state, _dump(tokenizer), 3)
     return folder
 
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -37,6 +38,7 @@ class RandomBatch:
     masked_positions: Tensor
     masked_ids: Tensor
     next_sentence_labels: Tensor
+    packing: ClassVar[None] = None
 
 
 def random_batch(num_examples: int, draw: torch.Generator, *, masked: bool) -> RandomBatch:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +16,8 @@ from trainer.distributed import Ranks
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
 from trainer.optimisation import build_optimizer
-from trainer.stepping import Stepper, StepResult, dropout_seed
+from trainer.step_result import PendingResult, StepResult
+from trainer.stepping import Stepper, dropout_seed
 
 RANKS = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 
@@ -74,7 +79,7 @@ BATCH = make_batch([9, 12, 5, 12, 7], [1, 4, 1, 3, 2], [0, 1, NO_LABEL, 1, 0])
 
 def take(microbatches: list[Batch], **values: Any) -> tuple[StepResult, list[torch.Tensor]]:
     stepper = make_stepper(**values)
-    result = stepper.take(1, microbatches, 1e-3)
+    result = stepper.take(1, microbatches, 1e-3).read()
     return result, [parameter.detach() for parameter in stepper.model.parameters()]
 
 
@@ -83,11 +88,14 @@ def test_loss_and_weights_do_not_depend_on_how_a_batch_is_cut(cuts: list[int]) -
     whole, weights = take([BATCH])
     pieces = [rows(BATCH, first, end) for first, end in pairwise(cuts)]
     cut, cut_weights = take(pieces)
-    torch.testing.assert_close(cut.losses, whole.losses, atol=1e-6, rtol=0)
-    torch.testing.assert_close(cut.gradient_norm, whole.gradient_norm, atol=1e-6, rtol=0)
+    assert cut.masked_lm_loss == pytest.approx(whole.masked_lm_loss, abs=1e-6)
+    assert cut.next_sentence_loss == pytest.approx(whole.next_sentence_loss, abs=1e-6)
+    assert cut.gradient_norm == pytest.approx(whole.gradient_norm, abs=1e-6)
     for ours, theirs in zip(weights, cut_weights, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     assert (cut.num_examples, cut.num_tokens, cut.num_masked_tokens, cut.num_labelled) == (5, 45, 11, 4)
+    assert cut.sum_squared_lengths == 9**2 + 12**2 + 5**2 + 12**2 + 7**2
+    assert (cut.num_stop_wishes, cut.is_skipped) == (0, False)
 
 
 def test_the_losses_are_the_means_over_masked_tokens_and_labelled_pairs() -> None:
@@ -99,13 +107,17 @@ def test_the_losses_are_the_means_over_masked_tokens_and_labelled_pairs() -> Non
         labelled = BATCH.next_sentence_labels != NO_LABEL
         chances = output.next_sentence_logits.log_softmax(-1)[labelled]
         pairs = -chances[torch.arange(4), BATCH.next_sentence_labels[labelled]].mean()
-    result = stepper.take(1, [BATCH], 1e-3)
-    assert result.losses.tolist() == pytest.approx([masked.item(), pairs.item()], abs=1e-6)
+        masked_correct = (log_probabilities.argmax(-1) == BATCH.masked_ids).sum().item()
+        pairs_correct = (chances.argmax(-1) == BATCH.next_sentence_labels[labelled]).sum().item()
+    result = stepper.take(1, [BATCH], 1e-3).read()
+    losses = [result.masked_lm_loss, result.next_sentence_loss]
+    assert losses == pytest.approx([masked.item(), pairs.item()], abs=1e-6)
+    assert (result.num_masked_correct, result.num_next_sentence_correct) == (masked_correct, pairs_correct)
 
 
 def test_without_labels_the_next_sentence_loss_is_zero() -> None:
     result, _ = take([make_batch([8, 8], [2, 2], [NO_LABEL, NO_LABEL])])
-    assert result.losses[1].item() == 0.0
+    assert result.next_sentence_loss == 0.0
     assert result.num_labelled == 0
 
 
@@ -119,9 +131,9 @@ def test_dropout_depends_on_seed_step_and_lane_and_on_nothing_before() -> None:
         manual_seed = torch.manual_seed
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("torch.manual_seed", lambda value: (seeds.append(value), manual_seed(value))[1])
-            result = stepper.take(step, microbatches, 1e-3)
+            result = stepper.take(step, microbatches, 1e-3).read()
         assert seeds == [dropout_seed(seed, step, index) for index in range(lane + 1)]
-        return float(result.losses[0])
+        return result.masked_lm_loss
 
     assert first_loss() == first_loss(drawn_before=100)
     assert len({first_loss(), first_loss(step=2), first_loss(seed=1)}) == 3
@@ -143,5 +155,84 @@ def test_clipping_bounds_the_gradient_and_zero_leaves_it() -> None:
 
 def test_a_wish_to_stop_is_passed_on() -> None:
     stepper = make_stepper()
-    assert not stepper.take(1, [BATCH], 1e-3).stop_requested
-    assert stepper.take(2, [BATCH], 1e-3, stop_requested=True).stop_requested
+    assert stepper.take(1, [BATCH], 1e-3).read().num_stop_wishes == 0
+    assert stepper.take(2, [BATCH], 1e-3, wants_stop=True).read().num_stop_wishes == 1
+
+
+def snapshot(stepper: Stepper) -> list[torch.Tensor]:
+    """Weights and the optimiser's state."""
+    state = stepper.optimiser.state
+    tensors = [value for parameter in stepper.model.parameters() for value in state[parameter].values()]
+    return [tensor.detach().clone() for tensor in (*stepper.model.parameters(), *tensors)]
+
+
+def spoil(stepper: Stepper, where: str) -> Callable[[], None]:
+    """Make the loss or only the gradient of the next step not finite; what is returned mends it."""
+    if where == "loss":
+        bias = stepper.model.masked_lm_head.bias
+        hook = bias.register_hook(lambda gradient: gradient)
+        before = bias.detach().clone()
+        with torch.no_grad():
+            bias[3] = torch.nan
+
+        def mend() -> None:
+            hook.remove()
+            with torch.no_grad():
+                bias.copy_(before)
+
+        return mend
+    return stepper.model.masked_lm_head.bias.register_hook(lambda gradient: gradient * torch.inf).remove
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_leaves_all_as_it_was(where: str, optimizer: str) -> None:
+    stepper, untouched = make_stepper(), make_stepper()
+    for one in (stepper, untouched):
+        one.optimiser = build_optimizer(one.model, learning_rate=1e-3, kind=optimizer)  # type: ignore[arg-type]
+        one.take(1, [BATCH], 1e-3)
+    mend = spoil(stepper, where)
+    result = stepper.take(2, [BATCH], 1e-3).read()
+    mend()
+    assert result.is_skipped
+    assert math.isfinite(result.masked_lm_loss) == (where == "gradient")
+    assert not math.isfinite(result.gradient_norm)
+    for one in (stepper, untouched):
+        assert not one.take(3, [BATCH], 1e-3).read().is_skipped
+    pairs = zip(snapshot(stepper), snapshot(untouched), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+class _UpdateOnDevice(torch.optim.SGD):
+    """Leaves an update out by itself, as the fused optimisers do, and does nothing else."""
+
+    _step_supports_amp_scaling = True
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.add_(parameter.grad * (1 - self.found_inf), alpha=-group["lr"])  # type: ignore[attr-defined]
+
+
+def test_nothing_in_a_step_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A tensor of the meta device has no values: whatever would wait for one fails.
+    with pytest.raises(RuntimeError, match="meta"):
+        torch.ones(1, device="meta").item()
+    # There is no autocast for it, nor the question whether it is on.
+    monkeypatch.setattr("trainer.stepping.compute_in", lambda precision, device: nullcontext())
+    monkeypatch.setattr("torch.is_autocast_enabled", lambda device_type: False)
+    stepper = make_stepper(dropout=0.1)
+    stepper.model.to("meta")
+    stepper.optimiser = _UpdateOnDevice(stepper.model.parameters(), lr=0.1)
+    stepper._ranks = Ranks(rank=0, world_size=1, device=torch.device("meta"))
+    pending = stepper.take(1, [BATCH, BATCH], 1e-3)
+    assert isinstance(pending, PendingResult)
+    with pytest.raises(NotImplementedError, match="meta"):
+        pending.read()
+
+
+def test_a_result_keeps_counts_and_losses_to_the_last_bit() -> None:
+    result = StepResult(2**50 + 1, 3, 2**52, 7, 5, 1, 0.1 + 0.2, 1e-300, 6, 4, 3.0, True)
+    numbers = [float(value) for value in dataclasses.astuple(result)]
+    assert PendingResult(torch.tensor(numbers, dtype=torch.float64)).read() == result

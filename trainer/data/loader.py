@@ -1,7 +1,7 @@
-"""The streaming loader: global steps of padded microbatches, resumable at every one of them.
+"""The streaming loader: global steps of padded or packed microbatches, resumable at every one of them.
 
-In: datasets, a split, and the numbers that belong to the run (lanes, microbatch size, seed). Out: for each
-global step the microbatches of this rank's lanes. Deterministic: what `order` says, whatever the number of
+In: datasets, a split, and the numbers that belong to the run (lanes, microbatch size, row length, seed). Out:
+for each global step the microbatches of this rank's lanes. Deterministic: what `order` says, whatever the number of
 ranks, and whether a thread reads ahead or not.
 
 Batches are made by one thread in this process, windows read ahead by another: torch and Arrow let go of the
@@ -25,9 +25,10 @@ from trainer.data.blocks import iterate_blocks
 from trainer.data.dataset import Dataset
 from trainer.data.example_arrays import arrays_from_blocks
 from trainer.data.order import START, WINDOW_EXAMPLES, Cursor, Order, lanes_of_rank, plan_order
+from trainer.data.packed_batches import FixedSizes, plan_sizes
 from trainer.data.prefetching import Prefetcher
 from trainer.data.shard_source import ShardSource
-from trainer.data.step_maker import StepMaker
+from trainer.data.step_maker import Step, StepMaker
 
 STATE_VERSION = 1
 PREFETCH_THREAD_NAME = "clozeline-batches"
@@ -40,11 +41,14 @@ class StreamingLoader:
         datasets: one dataset or several, read as one; all made with the same tokenizer.
         split: which split.
         lanes: microbatches in a global step, over all ranks.
-        microbatch_size: examples in a microbatch at most.
+        microbatch_size: examples in a microbatch at most, or rows where they are packed.
+        row_length: pack examples into rows of so many tokens; None gives each a row of its own.
+        fixed_sizes: give all packed microbatches the same shapes, as compilers and GPUs like them; otherwise
+            they are as small as can be. Changes nothing in what they hold.
         seed: decides the order.
         rank: this process, from 0.
         world_size: number of processes.
-        state: of `state_dict`, from a run of any number of ranks.
+        state: of `state_dict` on the only rank or, from a run of any number of ranks, of `merge_states`.
         window_examples: see `plan_order`.
         prefetch_steps: global steps made ahead by a thread; 0 makes them when they are asked for.
         pin_memory: put batches into page-locked memory.
@@ -54,8 +58,8 @@ class StreamingLoader:
         order: the arithmetic behind it.
 
     Raises:
-        UsageError: no example in the split, too few blocks or lanes, datasets that don't fit together, or a
-            state of another run.
+        UsageError: no example in the split, too few blocks or lanes, datasets that don't fit together,
+            examples longer than a row, or a state of another run.
         ClozelineError: from the iterator: a shard can't be read or is not what its manifest says.
     """
 
@@ -66,6 +70,8 @@ class StreamingLoader:
         *,
         lanes: int,
         microbatch_size: int,
+        row_length: int | None = None,
+        fixed_sizes: bool = False,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
@@ -75,11 +81,14 @@ class StreamingLoader:
         pin_memory: bool = False,
     ) -> None:
         source = ShardSource(datasets, split)
+        if row_length is not None:
+            source.require_lengths(row_length)
         self.order = plan_order(
             source.sizes(),
             seed=seed,
             num_lanes=lanes,
             microbatch_size=microbatch_size,
+            row_length=row_length,
             window_examples=window_examples,
         )
         self.lanes = lanes_of_rank(lanes, rank, world_size)
@@ -88,11 +97,12 @@ class StreamingLoader:
             "split": split,
             "lanes": lanes,
             "microbatch_size": microbatch_size,
+            "row_length": row_length,
             "seed": seed,
             "window_examples": window_examples,
         }
-        self._cursors = _parse_state(state, self._pinned, self.order)
-        self._steps_since_cursors = 0
+        start = _parse_state(state, self._pinned, self.order)
+        self._cursors = {lane: start[lane] for lane in self.lanes}
         self._closed = False
         self._failure: BaseException | None = None
         self._steps = StepMaker(
@@ -100,6 +110,7 @@ class StreamingLoader:
             self.order,
             self.lanes,
             self._cursors,
+            fixed_sizes=_fixed_sizes(source, microbatch_size, row_length) if fixed_sizes else None,
             pin_memory=pin_memory,
             read_ahead=prefetch_steps > 0,
         )
@@ -121,20 +132,16 @@ class StreamingLoader:
         except Exception as error:
             self._failure = error
             raise
-        self._steps_since_cursors += 1
-        return step
+        self._cursors = step.cursors
+        return step.microbatches
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands after the steps given out so far: JSON values, the same on every rank.
+        """Where this rank's lanes stand after the steps given out so far: JSON values.
 
-        Valid between steps, however far the thread has read ahead.
+        Valid between steps, however far the thread has read ahead. A run is resumed from the states of all
+        its ranks, put together by `merge_states`.
         """
-        self._cursors = [
-            self.order.advance(lane, cursor, self._steps_since_cursors)
-            for lane, cursor in enumerate(self._cursors)
-        ]
-        self._steps_since_cursors = 0
-        cursors = {str(lane): list(cursor) for lane, cursor in enumerate(self._cursors)}
+        cursors = {str(lane): list(cursor) for lane, cursor in self._cursors.items()}
         return {"version": STATE_VERSION, "pinned": dict(self._pinned), "cursors": cursors}
 
     def close(self) -> None:
@@ -149,6 +156,12 @@ class StreamingLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of a run from those of its ranks, in any order, taken after the same step."""
+    cursors = {lane: cursor for state in states for lane, cursor in state["cursors"].items()}
+    return {**states[0], "cursors": dict(sorted(cursors.items(), key=lambda pair: int(pair[0])))}
 
 
 def iterate_once(dataset: Dataset, split: Split, batch_size: int) -> Iterator[Batch]:
@@ -172,7 +185,11 @@ def iterate_once(dataset: Dataset, split: Split, batch_size: int) -> Iterator[Ba
                 yield assemble_batch(examples, indices, dataset.manifest.tokenizer.pad_id)
 
 
-def _stop(steps: StepMaker, prefetcher: Prefetcher[list[Batch]] | None) -> None:
+def _fixed_sizes(source: ShardSource, num_rows: int, row_length: int | None) -> FixedSizes | None:
+    return None if row_length is None else plan_sizes(num_rows, row_length, source.densest())
+
+
+def _stop(steps: StepMaker, prefetcher: Prefetcher[Step] | None) -> None:
     # The step maker first: a thread that waits for a window has it soon or sees it cancelled.
     steps.close()
     if prefetcher is not None:

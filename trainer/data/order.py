@@ -184,10 +184,10 @@ def plan_order(
     wanted = max(num_lanes * WINDOWS_PER_LANE, -(-num_examples // window_examples))
     windows_per_lane = min(-(-wanted // num_lanes), len(units) // num_lanes)
     # Windows of less than a microbatch would make every batch smaller than was asked for.
-    microbatch_examples: float = microbatch_size
+    num_microbatches = num_examples // microbatch_size
     if row_length is not None:
-        microbatch_examples *= row_length * num_examples / sum(shard.num_tokens for shard in shards)
-    windows_per_lane = max(1, min(windows_per_lane, int(num_examples / (num_lanes * microbatch_examples))))
+        num_microbatches = sum(shard.num_tokens for shard in shards) // (microbatch_size * row_length)
+    windows_per_lane = max(1, min(windows_per_lane, num_microbatches // num_lanes))
     return Order(seed, num_lanes, microbatch_size, units, windows_per_lane * num_lanes, row_length)
 
 

@@ -15,6 +15,7 @@ from trainer.data.blocks import BlockRunReader
 from trainer.data.dataset import Dataset
 from trainer.data.example_arrays import ExampleArrays, arrays_from_blocks
 from trainer.data.order import ShardSize, Window
+from trainer.data.packed_batches import Density
 
 
 class ShardSource:
@@ -34,6 +35,7 @@ class ShardSource:
     def __init__(self, datasets: Dataset | Sequence[Dataset], split: Split) -> None:
         self._datasets = (datasets,) if isinstance(datasets, Dataset) else tuple(datasets)
         _check_same_tokenizer(self._datasets)
+        self._split: Split = split
         self._shards: list[tuple[Dataset, ShardRecord]] = [
             (dataset, shard) for dataset in self._datasets for shard in dataset.require_split(split)
         ]
@@ -43,9 +45,33 @@ class ShardSource:
     def sizes(self) -> list[ShardSize]:
         """What the order needs to know, a shard's number being its place here."""
         return [
-            ShardSize(shard.num_examples, shard.num_blocks, dataset.manifest.config.examples_per_block)
+            ShardSize(
+                num_examples=shard.num_examples,
+                num_blocks=shard.num_blocks,
+                examples_per_block=dataset.manifest.config.examples_per_block,
+                num_tokens=shard.num_tokens,
+            )
             for dataset, shard in self._shards
         ]
+
+    def densest(self) -> Density:
+        """Examples and masked positions for each token, in the dataset that has the most of either."""
+        densities = [_density_of(dataset.require_split(self._split)) for dataset in self._datasets]
+        return Density(*map(max, zip(*densities, strict=True)))
+
+    def require_lengths(self, row_length: int) -> None:
+        """Check that every example fits into a row.
+
+        Raises:
+            UsageError: a dataset's `max_seq_length` is larger.
+        """
+        for dataset in self._datasets:
+            longest = dataset.manifest.config.max_seq_length
+            if longest > row_length:
+                raise UsageError(
+                    f"{dataset.url} has examples of up to {longest} tokens, which rows of {row_length} can't "
+                    f"hold.\nPack them into rows of {longest}."
+                )
 
     def fingerprint(self) -> str:
         """SHA-256 over the checksums of all shards: the same wherever the datasets lie."""
@@ -62,6 +88,13 @@ class ShardSource:
             dataset, shard = self._shards[run.shard]
             blocks += self._reader.read_run(dataset, shard, run.first_block, run.num_blocks)
         return arrays_from_blocks(blocks)
+
+
+def _density_of(shards: Sequence[ShardRecord]) -> Density:
+    num_tokens = sum(shard.num_tokens for shard in shards)
+    num_examples = sum(shard.num_examples for shard in shards)
+    num_masked = sum(shard.masking.num_chosen_tokens for shard in shards)
+    return Density(num_examples / num_tokens, num_masked / num_tokens)
 
 
 def _check_same_tokenizer(datasets: Sequence[Dataset]) -> None:

@@ -117,7 +117,9 @@ def preset_config(name: str, vocab_size: int) -> ModelConfig:
     )
 
 
-def parse_model_config(content: str | bytes, vocab_size: int, path: str) -> ModelConfig:
+def parse_model_config(
+    content: str | bytes, vocab_size: int, path: str, *, any_vocab_size: bool = False
+) -> ModelConfig:
     """Read a JSON configuration: ours, Google's `bert_config.json` or Hugging Face's `config.json`.
 
     Args:
@@ -125,6 +127,7 @@ def parse_model_config(content: str | bytes, vocab_size: int, path: str) -> Mode
             (then heads of 64) and `intermediate_size` (then four times the hidden size).
         vocab_size: entries of the vocabulary that the data was made with.
         path: where the content came from, for the message.
+        any_vocab_size: pass over the file's own `vocab_size` rather than refuse another one.
 
     Raises:
         UsageError: no JSON object, a wrong or missing value, another vocabulary size, or a kind of model that
@@ -137,7 +140,7 @@ def parse_model_config(content: str | bytes, vocab_size: int, path: str) -> Mode
     if not isinstance(fields, dict):
         raise UsageError(f"{path} holds a JSON {type(fields).__name__}; expected an object of model sizes.")
     _refuse_other_models(fields, path)
-    if fields.get("vocab_size", vocab_size) != vocab_size:
+    if not any_vocab_size and fields.get("vocab_size", vocab_size) != vocab_size:
         raise UsageError(
             f"{path} has vocab_size {fields['vocab_size']}, but the data's vocabulary has {vocab_size} "
             f"entries. Leave vocab_size out, or use the data that belongs to this model."

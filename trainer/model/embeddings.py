@@ -1,6 +1,6 @@
 """The sum of token, segment and position embeddings, normalised.
 
-Shapes: B sequences, S positions, H hidden size.
+Shapes: B rows, S positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids_BS: Tensor, segment_ids_BS: Tensor) -> Tensor:
+    def forward(
+        self, input_ids_BS: Tensor, segment_ids_BS: Tensor, position_ids_BS: Tensor | None = None
+    ) -> Tensor:
         """Embed tokens.
 
         Args:
             input_ids_BS: int64 [B, S], below `vocab_size`; S at most `max_position_embeddings`.
             segment_ids_BS: int64 [B, S], 0 or 1.
+            position_ids_BS: int64 [B, S], below S; None counts from 0 in each row.
 
         Returns:
             float [B, S, H].
 
         Raises:
-            ValueError: the sequences are longer than the model has positions.
+            ValueError: the rows are longer than the model has positions.
         """
         length, limit = input_ids_BS.shape[1], self.position.num_embeddings
         if length > limit:
@@ -40,6 +43,9 @@ class Embeddings(nn.Module):
                 f"sequences of {length} tokens, but the model has max_position_embeddings = {limit}; "
                 f"use a model with at least {length} positions, or data of a smaller max_seq_length"
             )
-        position_SH = self.position.weight[:length]
-        embedded_BSH = self.token(input_ids_BS) + self.segment(segment_ids_BS) + position_SH
+        if position_ids_BS is None:
+            position = self.position.weight[:length]
+        else:
+            position = self.position(position_ids_BS)
+        embedded_BSH = self.token(input_ids_BS) + self.segment(segment_ids_BS) + position
         return self.dropout(self.norm(embedded_BSH))

@@ -1,6 +1,6 @@
 """The two pretraining heads and the pooler.
 
-Shapes: B sequences, S positions, H hidden size, M masked positions of the whole batch, V vocabulary.
+Shapes: E examples, H hidden size, M masked positions of the whole batch, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class MaskedLMHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The vector of a whole sequence: a dense layer and tanh on that of `[CLS]`."""
+    """The vector of a whole example: a dense layer and tanh on that of its `[CLS]`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden_BSH: Tensor) -> Tensor:
-        """Pooled vectors: float [B, S, H] to float [B, H]."""
-        return torch.tanh(self.dense(hidden_BSH[:, 0]))
+    def forward(self, first_EH: Tensor) -> Tensor:
+        """Pooled vectors: float [E, H], hidden states of `[CLS]`, to float [E, H]."""
+        return torch.tanh(self.dense(first_EH))
 
 
 class NextSentenceHead(nn.Module):
@@ -50,6 +50,6 @@ class NextSentenceHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
 
-    def forward(self, pooled_BH: Tensor) -> Tensor:
-        """Logits of IsNext and NotNext: float [B, H] to float [B, 2]."""
-        return self.dense(pooled_BH)
+    def forward(self, pooled_EH: Tensor) -> Tensor:
+        """Logits of IsNext and NotNext: float [E, H] to float [E, 2]."""
+        return self.dense(pooled_EH)

@@ -1,10 +1,10 @@
 """BERT with both pretraining heads: from a batch of masked examples to its losses.
 
-Shapes: B sequences, S positions, H hidden size, M masked positions of the whole batch, V vocabulary.
+Shapes: B rows, S positions, E examples (B of them unless rows are packed), H hidden size, M masked positions
+of the whole batch, V vocabulary.
 
 In: a batch (`Batch`). Out: summed losses with the counts that they are sums over, so that a caller can take
-    the
-mean over any number of batches, accumulation steps and ranks. The masked-LM head runs at masked positions
+the mean over any number of batches, accumulation steps and ranks. The masked-LM head runs at masked positions
 only. Deterministic on one device: dropout draws from torch's generator, everything else is arithmetic.
 """
 
@@ -23,12 +23,13 @@ from trainer.model.embeddings import Embeddings
 from trainer.model.encoder import Encoder
 from trainer.model.heads import MaskedLMHead, NextSentenceHead, Pooler
 from trainer.model.initialisation import initialise_weights
+from trainer.model.packing import Packing
 
 IGNORED_LABEL = -100
 
 
 class Batch(Protocol):
-    """What the model reads of a batch; `trainer.data.batches.PretrainingBatch` is one."""
+    """What the model reads of a batch; `trainer.data.batches.Batch` is one."""
 
     @property
     def input_ids(self) -> Tensor:
@@ -52,7 +53,11 @@ class Batch(Protocol):
 
     @property
     def next_sentence_labels(self) -> Tensor:
-        """0 = IsNext, 1 = NotNext, `IGNORED_LABEL` where there is none: int64 [B]."""
+        """0 = IsNext, 1 = NotNext, `IGNORED_LABEL` where there is none: int64 [E]."""
+
+    @property
+    def packing(self) -> Packing | None:
+        """Where the examples lie in their rows; None where each has a row of its own."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ class PretrainingOutput:
         next_sentence_loss_sum: summed cross-entropy of the labelled sequences.
         num_labelled: sequences with a next-sentence label.
         masked_lm_logits: float [M, V].
-        next_sentence_logits: float [B, 2].
+        next_sentence_logits: float [E, 2].
         masked_ids: int64 [M], as in the batch.
-        next_sentence_labels: int64 [B], as in the batch.
+        next_sentence_labels: int64 [E], as in the batch.
     """
 
     masked_lm_loss_sum: Tensor
@@ -126,9 +131,17 @@ class BertForPretraining(nn.Module):
         """Parameters, the tied decoder counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def encode(self, input_ids_BS: Tensor, segment_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+    def encode(
+        self,
+        input_ids_BS: Tensor,
+        segment_ids_BS: Tensor,
+        attention_mask_BS: Tensor,
+        packing: Packing | None = None,
+    ) -> Tensor:
         """Hidden states of the last layer: float [B, S, H]."""
-        return self.encoder(self.embeddings(input_ids_BS, segment_ids_BS), attention_mask_BS)
+        position_ids_BS = None if packing is None else packing.position_ids
+        embedded_BSH = self.embeddings(input_ids_BS, segment_ids_BS, position_ids_BS)
+        return self.encoder(embedded_BSH, attention_mask_BS, packing)
 
     def masked_lm_logits(self, hidden_BSH: Tensor, masked_positions_M: Tensor) -> Tensor:
         """Scores of all entries at some positions.
@@ -143,25 +156,29 @@ class BertForPretraining(nn.Module):
         hidden_MH = hidden_BSH.flatten(0, 1).index_select(0, masked_positions_M)
         return self.masked_lm_head(hidden_MH, self.embeddings.token.weight)
 
-    def next_sentence_logits(self, hidden_BSH: Tensor) -> Tensor:
-        """Scores of IsNext and NotNext: float [B, 2]."""
-        return self.next_sentence_head(self.pooler(hidden_BSH))
+    def next_sentence_logits(self, hidden_BSH: Tensor, packing: Packing | None = None) -> Tensor:
+        """Scores of IsNext and NotNext: float [E, 2]."""
+        if packing is None:
+            first_EH = hidden_BSH[:, 0]
+        else:
+            first_EH = hidden_BSH.flatten(0, 1).index_select(0, packing.first_positions)
+        return self.next_sentence_head(self.pooler(first_EH))
 
     def forward(self, batch: Batch) -> PretrainingOutput:
         """Losses of a batch; see `PretrainingOutput`."""
-        hidden_BSH = self.encode(batch.input_ids, batch.segment_ids, batch.attention_mask)
+        hidden_BSH = self.encode(batch.input_ids, batch.segment_ids, batch.attention_mask, batch.packing)
         masked_lm_logits_MV = self.masked_lm_logits(hidden_BSH, batch.masked_positions)
-        next_sentence_logits_B2 = self.next_sentence_logits(hidden_BSH)
-        masked_ids_M, labels_B = batch.masked_ids, batch.next_sentence_labels
+        next_sentence_logits_E2 = self.next_sentence_logits(hidden_BSH, batch.packing)
+        masked_ids_M, labels_E = batch.masked_ids, batch.next_sentence_labels
         return PretrainingOutput(
             masked_lm_loss_sum=_sum_cross_entropy(masked_lm_logits_MV, masked_ids_M),
             num_masked=(masked_ids_M != IGNORED_LABEL).sum(),
-            next_sentence_loss_sum=_sum_cross_entropy(next_sentence_logits_B2, labels_B),
-            num_labelled=(labels_B != IGNORED_LABEL).sum(),
+            next_sentence_loss_sum=_sum_cross_entropy(next_sentence_logits_E2, labels_E),
+            num_labelled=(labels_E != IGNORED_LABEL).sum(),
             masked_lm_logits=masked_lm_logits_MV,
-            next_sentence_logits=next_sentence_logits_B2,
+            next_sentence_logits=next_sentence_logits_E2,
             masked_ids=masked_ids_M,
-            next_sentence_labels=labels_B,
+            next_sentence_labels=labels_E,
         )
 
 

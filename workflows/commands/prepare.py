@@ -52,7 +52,7 @@ def command(
     folder = output.rstrip("/")
     watch = Stopwatch()
     if text_configs is not None:
-        with stages.quiet_import():
+        with stages.importing_beam(options):
             check_text_layout(text_configs[1], options.beam_args)
     summary: dict[str, Any] = {}
     if text_configs is not None:

@@ -43,10 +43,10 @@ def command(tokenizer: str, num_documents: int, num_examples: int, as_json: bool
     from workflows.configuring import build_dataset_config, ingest_config
     from workflows.following import hand_on
     from workflows.previewing import describe_preview, preview_lines, summarize_preview
-    from workflows.stages import quiet_import
+    from workflows.stages import importing_beam
 
     ingest, build = ingest_config(values), build_dataset_config(values)
-    with quiet_import():
+    with importing_beam():
         from pipelines.preview import preview_documents
 
     terminal = Terminal(as_json=as_json)

@@ -10,7 +10,7 @@ from workflows import options as shared
 from workflows.recipe import recipe_option
 from workflows.terminal import Terminal
 
-_OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "as_json", "debug"})
+_OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", "as_json", "debug"})
 
 
 @click.command(name="train", cls=shared.ClozelineCommand)
@@ -40,6 +40,7 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "as_json", "debug"
 @click.option("--weight-decay", type=float, help="Not for biases and layer norms.  [default: 0.01]")
 @click.option("--adam-beta2", type=float, help="Decay of the second moment.  [default: 0.999]")
 @click.option("--max-grad-norm", type=float, help="Clip the gradient's norm; 0 never does.  [default: 1.0]")
+@click.option("--skip-nonfinite", type=int, help="Steps with no finite loss to leave out.  [default: 0]")
 @click.option("--dropout", type=float, help="Replaces the model's dropout probabilities.")
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), help="[default: auto]")
 @click.option("--compile/--no-compile", "compile_", default=None, help="Use torch.compile.  [default: no]")
@@ -69,7 +70,9 @@ def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -
     terminal = Terminal(as_json=as_json)
     if resume is not None:
         _refuse_options_of_a_new_run(click.get_current_context())
-        summary = resume_training(terminal, resume, values["data"] or None, values["device"])
+        summary = resume_training(
+            terminal, resume, values["data"] or None, values["device"], values["skip_nonfinite"]
+        )
     else:
         summary = run_training(terminal, train_config(values), overwrite=overwrite)
     terminal.finish(summary, train_lines(summary), _following(summary["data"][0], summary["output"]))

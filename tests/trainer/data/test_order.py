@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from schemas.errors import UsageError
 from trainer.data.order import START, BlockRun, Cursor, Order, ShardSize, lanes_of_rank, plan_order
 
 
-def shard(num_examples: int, examples_per_block: int = 10) -> ShardSize:
-    return ShardSize(num_examples, -(-num_examples // examples_per_block), examples_per_block)
+def shard(num_examples: int, examples_per_block: int = 10, mean_length: int = 20) -> ShardSize:
+    num_blocks = -(-num_examples // examples_per_block)
+    return ShardSize(num_examples, num_blocks, examples_per_block, num_tokens=num_examples * mean_length)
 
 
 def plan(shards: list[ShardSize], num_lanes: int, **options: int) -> Order:
@@ -115,70 +115,62 @@ class TestUnitsAndWindows:
         assert plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size).num_windows == num_windows
 
 
-class TestMicrobatches:
-    @given(st.integers(1, 400), st.integers(1, 40), st.integers(0, 5))
-    def test_each_example_once_in_batches_of_nearly_equal_size_and_length(
-        self, num_examples: int, microbatch_size: int, seed: int
+    @pytest.mark.parametrize(("num_rows", "num_windows"), [(2, 4), (7, 4), (8, 3), (12, 2), (13, 1), (90, 1)])
+    def test_packed_windows_hold_a_microbatch_of_rows_each_on_average(
+        self, num_rows: int, num_windows: int
     ) -> None:
-        order = plan([shard(num_examples, num_examples)], 1, seed=seed, microbatch_size=microbatch_size)
-        window = order.windows_of_lane(0, 0)[0]
-        lengths = np.random.default_rng(seed).integers(5, 30, num_examples)
-        batches = order.microbatches(window, lengths)
-        assert len(batches) == order.num_microbatches(window) == -(-num_examples // microbatch_size)
-        assert sorted(np.concatenate(batches).tolist()) == list(range(num_examples))
-        sizes = [len(batch) for batch in batches]
-        assert max(sizes) <= microbatch_size
-        assert max(sizes) - min(sizes) <= 1
-        spans = sorted((lengths[batch].min(), lengths[batch].max()) for batch in batches)
-        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+        # 50 examples of 20 tokens fill 31 rows of 32.
+        order = plan([shard(30), shard(20)], 1, microbatch_size=num_rows, row_length=32)
+        assert order.num_windows == num_windows
 
-    def test_equally_long_examples_meet_at_random_and_batches_come_in_random_order(self) -> None:
-        order = plan([shard(1000, 1000)], 1, microbatch_size=10)
-        window = order.windows_of_lane(0, 0)[0]
-        batches = order.microbatches(window, np.full(1000, 7))
-        assert len({tuple(np.diff(batch)) for batch in batches}) > 90
-        by_length = order.microbatches(window, np.arange(1000))
-        firsts = [int(batch.min()) for batch in by_length]
-        assert sorted(firsts) == list(range(0, 1000, 10))
-        assert firsts != sorted(firsts)
+
+class TestMicrobatches:
+    def test_by_examples_or_by_rows(self) -> None:
+        lengths = np.arange(100) % 7 + 1
+        padded, packed = plan([shard(100)], 1), plan([shard(100)], 1, row_length=16)
+        window = padded.windows_of_lane(0, 0)[0]
+        by_examples, by_rows = (order.microbatches(window, lengths) for order in (padded, packed))
+        assert all(batch.offsets is None for batch in by_examples)
+        assert {len(batch.examples) for batch in by_examples} == {7, 8}
+        # 397 tokens in 25 rows of 16, at most 8 in a microbatch.
+        assert [max(np.asarray(batch.offsets)) // 16 + 1 for batch in by_rows] in ([7, 6, 6, 6], [6, 7, 6, 6], [6, 6, 7, 6], [6, 6, 6, 7])
 
     def test_same_window_same_batches_other_window_other_batches(self) -> None:
         order = plan([shard(100)], 1)
         lengths = np.arange(100) % 7
         one, two = order.windows_of_lane(0, 0)[:2]
         again = order.microbatches(one, lengths)
-        assert all((a == b).all() for a, b in zip(order.microbatches(one, lengths), again, strict=True))
+        pairs = zip(order.microbatches(one, lengths), again, strict=True)
+        assert all((a.examples == b.examples).all() for a, b in pairs)
         other = order.microbatches(two._replace(num_examples=one.num_examples), lengths)
-        assert any((a != b).any() for a, b in zip(again, other, strict=True))
+        assert any((a.examples != b.examples).any() for a, b in zip(again, other, strict=True))
 
 
 class TestCursor:
-    # Blocks of 10, 10, 5, 10, 10, 5 for two lanes: three windows a lane of one block each. In microbatches of
-    # 4 a block of 10 makes 3, one of 5 makes 2.
-    def test_walks_microbatch_by_microbatch_into_the_next_epoch(self) -> None:
+    def test_walks_window_by_window_into_the_next_epoch(self) -> None:
+        # Blocks of 10, 10, 5, 10, 10, 5 for two lanes: three windows a lane.
         order = plan([shard(25), shard(25)], 2, microbatch_size=4)
-        for lane in range(2):
-            expected = [
-                Cursor(epoch, position, offset)
-                for epoch in range(3)
-                for position, window in enumerate(order.windows_of_lane(lane, epoch))
-                for offset in range({10: 3, 5: 2}[window.num_examples])
-            ]
-            cursor, walked = START, []
-            for _ in expected:
-                walked.append(cursor)
-                cursor = order.advance(lane, cursor, 1)
-            assert walked == expected
-            assert [order.advance(lane, START, n) for n in range(len(expected))] == expected
+        cursor, walked = START, []
+        for _ in range(7):
+            walked.append(cursor)
+            cursor = order.next_window(cursor._replace(offset=1))
+        assert walked == [Cursor(n // 3, n % 3, 0) for n in range(7)]
 
-    @given(shard_lists(), st.integers(1, 3), st.integers(0, 80), st.integers(0, 80))
-    def test_advancing_adds_up(self, shards: list[ShardSize], num_lanes: int, first: int, then: int) -> None:
-        assume(sum(size.num_blocks for size in shards) >= num_lanes)
-        order = plan(shards, num_lanes)
-        for lane in range(num_lanes):
-            at_once = order.advance(lane, START, first + then)
-            assert order.advance(lane, order.advance(lane, START, first), then) == at_once
-            assert at_once.offset < order.num_microbatches(order.window_at(lane, at_once))
+    @pytest.mark.parametrize(
+        ("cursor", "expected"),
+        [
+            ((0, 0, 0), True),
+            ((7, 2, 4), True),
+            ((0, 3, 0), False),
+            ((0, 0, 10), False),
+            ((-1, 0, 0), False),
+            ((0, -1, 0), False),
+            ((0, 0, -1), False),
+        ],
+    )
+    def test_only_what_can_be_is_one(self, cursor: tuple[int, int, int], expected: bool) -> None:
+        order = plan([shard(25), shard(25)], 2, microbatch_size=4)
+        assert order.has(0, Cursor(*cursor)) is expected
 
 
 class TestLanesOfRank:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ class HandMadeBatch:
     masked_positions: Tensor
     masked_ids: Tensor
     next_sentence_labels: Tensor
+    packing: ClassVar[None] = None
 
 
 @pytest.fixture(autouse=True)

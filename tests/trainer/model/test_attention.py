@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from trainer.model.attention import SelfAttention
+from trainer.model.attention import AttentionPattern, SelfAttention, choose_kernel, plan_attention
 from trainer.model.config import ModelConfig
 
 
@@ -35,9 +36,9 @@ def hidden(small_config: ModelConfig) -> Tensor:
     return torch.randn(2, 6, small_config.hidden_size, generator=torch.Generator().manual_seed(1))
 
 
-def key_bias(lengths: list[int], width: int) -> Tensor:
-    padding = torch.arange(width) >= torch.tensor(lengths)[:, None]
-    return torch.zeros(padding.shape).masked_fill(padding, -math.inf)[:, None, None, :]
+def pattern_for(kernel: Any, lengths: list[int], dtype: torch.dtype = torch.float32) -> AttentionPattern:
+    mask = torch.arange(6) < torch.tensor(lengths)[:, None]
+    return plan_attention(kernel, mask, None, dtype, dropout_prob=0.1, head_size=8)
 
 
 @pytest.mark.parametrize("kernel", ["matmul", "sdpa"])
@@ -47,33 +48,32 @@ def test_attention_follows_its_definition(
     kernel: str, lengths: list[int], small_config: ModelConfig, hidden: Tensor
 ) -> None:
     torch.manual_seed(0)
-    attention = SelfAttention(small_config, kernel).eval()
-    context = attention(hidden, key_bias(lengths, 6))
+    attention = SelfAttention(small_config).eval()
+    context = attention(hidden, pattern_for(kernel, lengths))
     torch.testing.assert_close(context, attend_one_by_one(attention, hidden, lengths), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["matmul", "sdpa"])
 def test_dropout_acts_in_training_only(kernel: str, small_config: ModelConfig, hidden: Tensor) -> None:
     torch.manual_seed(0)
-    attention = SelfAttention(small_config, kernel)
-    bias = key_bias([6, 6], 6)
-    quiet = attention.eval()(hidden, bias)
-    assert torch.equal(quiet, attention(hidden, bias))
+    attention = SelfAttention(small_config)
+    pattern = pattern_for(kernel, [6, 6])
+    quiet = attention.eval()(hidden, pattern)
+    assert torch.equal(quiet, attention(hidden, pattern))
     attention.train()
     torch.manual_seed(3)
-    first = attention(hidden, bias)
+    first = attention(hidden, pattern)
     torch.manual_seed(3)
-    assert torch.equal(first, attention(hidden, bias))
+    assert torch.equal(first, attention(hidden, pattern))
     assert not torch.equal(first, quiet)
 
 
 @pytest.mark.parametrize("kernel", ["auto", "matmul", "sdpa"])
 def test_bfloat16_stays_close(kernel: str, small_config: ModelConfig, hidden: Tensor) -> None:
     torch.manual_seed(0)
-    attention = SelfAttention(small_config, kernel).eval()
-    bias = key_bias([6, 3], 6)
-    exact = attention(hidden, bias)
+    attention = SelfAttention(small_config).eval()
+    exact = attention(hidden, pattern_for(kernel, [6, 3]))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = attention(hidden, bias)
+        rounded = attention(hidden, pattern_for(kernel, [6, 3], torch.bfloat16))
     assert rounded.dtype == torch.bfloat16
     torch.testing.assert_close(rounded.float(), exact, atol=2e-2, rtol=5e-2)
