@@ -16,10 +16,12 @@ import apache_beam as beam
 
 from pipelines import build_steps as steps
 from pipelines import storage
+from pipelines.example_rate import measure_examples_a_token
 from pipelines.launching import count_cores, run_pipeline
 from pipelines.planned_work import FINISHED, UNFINISHED, FindFinished, ReadPlan
+from pipelines.pool_assignment import assign_pools
 from pipelines.pool_reader import read_corpus_manifest, read_corpus_tokenizer
-from pipelines.pools import PoolDescriptor, assign_pools, dump_plan, load_plan
+from pipelines.pools import PoolDescriptor, dump_plan, load_plan
 from pipelines.shard_record import DatasetDraft
 from pipelines.work_folder import WorkFolder, created_by, describe_difference
 from schemas.configs import BuildConfig, Objective
@@ -98,7 +100,10 @@ def run_build(
     storage.use_options(beam_args)
     corpus_manifest = read_corpus_manifest(corpus)
     tokenizer_json = read_corpus_tokenizer(corpus, corpus_manifest)
-    pools, warnings = assign_pools(corpus_manifest, config)
+    examples_a_token = None
+    if config.examples_per_shard is not None:
+        examples_a_token = measure_examples_a_token(corpus, corpus_manifest, config)
+    pools, warnings = assign_pools(corpus_manifest, config, examples_a_token)
     draft = DatasetDraft(
         config=config,
         tokenizer=corpus_manifest.tokenizer,
@@ -180,10 +185,10 @@ class WriteManifest(beam.PTransform):
         self._job = job
 
     def expand(self, finished: beam.PCollection) -> beam.PCollection:
-        """One element comes out, when the manifest is written."""
+        """One element comes out, when the manifest is written; there is a pool at least."""
         return (
             finished
-            | "Count" >> beam.combiners.Count.Globally()
+            | "Count" >> beam.combiners.Count.Globally().without_defaults()
             | "Commit" >> beam.ParDo(steps.CommitDatasetFn(self._job.work, self._job.draft))
         )
 

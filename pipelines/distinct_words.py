@@ -11,6 +11,8 @@ it was not asked about lately.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -23,6 +25,7 @@ CACHED_WORD_LENGTH = 64
 LONGEST_PIECE = 1_000_000
 
 _WORDS_AT_A_TIME = 4096
+_PIECES_IN_A_TEXT = 64
 _ASCII_CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 
 
@@ -84,16 +87,36 @@ class DistinctWordEncoder:
         return ids_of  # type: ignore[return-value]
 
     def _ask_library(self, pieces: list[str], ids_of: dict[str, bytes | None]) -> None:
-        asked = []
+        plain, others = [], []
         for piece in pieces:
             if len(piece) > self._max_piece_chars and self._is_too_long(piece):
                 ids_of[piece] = self._unk
+            elif piece.isascii() and piece.isalnum():
+                plain.append(piece)
             else:
-                asked.append(piece)
-        encodings = self._tokenizer.encode_batch_fast(asked, add_special_tokens=False)
-        for piece, encoding in zip(asked, encodings, strict=True):
-            ids = ids_of[piece] = np.array(encoding.ids, dtype=self._id_type).tobytes()
-            self._pieces.remember(piece, ids)
+                others.append(piece)
+        ids_of.update(zip(plain, self._encode_plain(plain), strict=True))
+        encodings = self._tokenizer.encode_batch_fast(others, add_special_tokens=False)
+        for piece, encoding in zip(others, encodings, strict=True):
+            ids_of[piece] = np.array(encoding.ids, dtype=self._id_type).tobytes()
+        for piece in plain + others:
+            self._pieces.remember(piece, ids_of[piece])  # type: ignore[arg-type]
+
+    def _encode_plain(self, pieces: list[str]) -> Iterator[bytes]:
+        """The ids of pieces of ASCII letters and digits, each of which is one pre-token with an id at least.
+
+        So many of them can stand in one text, and the library says which id belongs to which: half the time
+        of asking about each by itself.
+        """
+        texts = [
+            " ".join(pieces[start : start + _PIECES_IN_A_TEXT])
+            for start in range(0, len(pieces), _PIECES_IN_A_TEXT)
+        ]
+        for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False):
+            ids = np.array(encoding.ids, dtype=self._id_type).tobytes()
+            bounds = np.flatnonzero(np.diff(encoding.word_ids, prepend=-1, append=-1)) * self._id_type.itemsize
+            for start, end in pairwise(bounds.tolist()):
+                yield ids[start:end]
 
     def _is_too_long(self, piece: str) -> bool:
         # Megabytes of digits or letters without a space cost the library fifty times their size. In ASCII a

@@ -122,11 +122,14 @@ class FindDuplicates(beam.PTransform):
         self._order = order
 
     def expand(self, reads: beam.PCollection) -> beam.PCollection:
-        """Repeats are looked for when all reads are hashed, which the sum of their documents waits for."""
+        """Repeats are looked for when all reads are hashed, which the sum of their documents waits for.
+
+        There is a read at least, so no sum needs to be made of nothing: that would take as many steps again.
+        """
         return (
             reads
             | "HashDocuments" >> beam.ParDo(HashDocumentsFn(self._work, self._config))
-            | "CountDocuments" >> beam.CombineGlobally(sum)
+            | "CountDocuments" >> beam.CombineGlobally(sum).without_defaults()
             | "DivideBuckets" >> beam.FlatMap(divide_buckets).with_output_types(tuple[int, int])
             | "Spread" >> beam.Reshuffle()
             | "FindRepeats" >> beam.ParDo(FindRepeatsFn(self._work, self._order))

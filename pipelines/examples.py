@@ -94,8 +94,8 @@ def assemble_examples(
     one = np.ones(len(pairs), np.int64)
     # Where a special token stands, the first token of the pool is gathered and then replaced.
     none = np.zeros(len(pairs), np.int64)
-    starts = [none, pairs.a_start, none]
-    lengths = [one, pairs.a_end - pairs.a_start, one]
+    starts: list[NDArray[np.signedinteger]] = [none, pairs.a_start, none]
+    lengths: list[NDArray[np.signedinteger]] = [one, pairs.a_end - pairs.a_start, one]
     if pairs.labels is not None:
         starts += [pairs.b_start, none]
         lengths += [pairs.b_end - pairs.b_start, one]
@@ -105,7 +105,6 @@ def assemble_examples(
     index = np.repeat(slice_starts - places, slice_lengths) + np.arange(int(slice_lengths.sum()))
     places = places.reshape(len(pairs), len(starts))
     special = places[:, ::2]
-    index[special] = 0
     input_ids = token_ids[index]
     input_ids[special] = sep_id
     input_ids[places[:, 0]] = cls_id

@@ -178,10 +178,10 @@ class WriteManifest(beam.PTransform):
         self._job = job
 
     def expand(self, records: beam.PCollection) -> beam.PCollection:
-        """One element comes out, when the manifest is written."""
+        """One element comes out, when the manifest is written; there is a record at least."""
         return (
             records
-            | "Collect" >> beam.combiners.ToList()
+            | "Collect" >> beam.combiners.ToList().without_defaults()
             | "Commit" >> beam.Map(commit_corpus, self._job).with_output_types(bool)
         )
 

@@ -13,7 +13,6 @@ along only the thread that asks for it, so nothing here may start one, or use gR
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import selectors
@@ -24,6 +23,7 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
+from pipelines.fast_import import importing_fast
 from pipelines.local_fork_server import STATUS_BYTES
 
 _EXIT_FAILED = 1
@@ -33,15 +33,13 @@ _SAMPLING_MILLISECONDS = 5
 
 def main() -> None:
     """Import what workers need, then fork one for each request until the launching process ends."""
-    # Nothing of what is imported goes away again: looking for garbage in it takes a fifth of the time.
-    gc.disable()
-    import apache_beam.runners.worker.sdk_worker_main
+    with importing_fast():
+        import apache_beam.runners.worker.sdk_worker_main
 
-    import pipelines.build_steps
-    import pipelines.ingest_steps  # noqa: F401
+        import pipelines.build_steps
+        import pipelines.ingest_steps  # noqa: F401
 
     _sample_often()
-    gc.freeze()
     _ForkServer(socket.socket(fileno=os.dup(0))).serve()
 
 
@@ -134,7 +132,6 @@ def _work(request: dict[str, Any], lifeline: int) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.path[:] = request["path"]
-    gc.enable()
     threading.Thread(target=_end_with, args=(lifeline,), name="end_with_the_runner", daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 

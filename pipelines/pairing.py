@@ -116,8 +116,8 @@ class _Walk:
     """
 
     def __init__(self, pool: PoolTokens, config: BuildConfig, stream: RandomStream) -> None:
-        self.offsets = memoryview(pool.sentence_offsets)
-        self.documents = memoryview(pool.document_offsets)
+        self.offsets = pool.sentence_offsets.data
+        self.documents = pool.document_offsets.data
         self.draw: Callable[[], float] = stream.iterate_floats().__next__
         self.short_seq_prob = config.short_seq_prob
         self.rows = array("i")
@@ -185,8 +185,8 @@ class _OtherSegments:
         max_tokens: int,
     ) -> None:
         self._walk = walk
-        self._sentence_hashes = memoryview(sentence_hashes)
-        self._document_hashes = memoryview(document_hashes)
+        self._sentence_hashes = sentence_hashes.data
+        self._document_hashes = document_hashes.data
         self._max_tokens = max_tokens
 
     def draw(self, document: int, position: int, split: int, target: int) -> tuple[int, int] | None:

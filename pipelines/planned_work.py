@@ -38,10 +38,14 @@ class ReadPlan(beam.PTransform):
         """The plan travels as a file: that of a large job doesn't fit into the graph of the pipeline."""
         return (
             pipeline
-            | "NamePlan" >> beam.Create([self._path], reshuffle=False)
-            | "LoadPlan" >> beam.FlatMap(self._load).with_output_types(self._kind)
+            | "Begin" >> beam.Impulse()
+            | "LoadPlan" >> beam.FlatMap(_load_plan, self._load, self._path).with_output_types(self._kind)
             | "Spread" >> beam.Reshuffle()
         )
+
+
+def _load_plan(_: bytes, load: Callable[[str], Iterable[Any]], path: str) -> Iterable[Any]:
+    return load(path)
 
 
 class FindFinished(beam.PTransform):

@@ -101,11 +101,12 @@ def _read_files(corpus: str, pool: PoolDescriptor, id_type: pa.DataType) -> Iter
 def _read_row_groups(stream: BinaryIO, path: str, groups: Sequence[PoolRowGroup]) -> Iterator[pa.Table]:
     try:
         parquet = pq.ParquetFile(stream)
-        for group in groups:
+        for index, same in groupby(groups, key=lambda group: group.index):
+            parts = list(same)
             # A pool is the work of one core; the others have pools of their own.
-            table = parquet.read_row_group(group.index, columns=_COLUMNS, use_threads=False)
-            _check_digest(table, path, group)
-            yield _take_part(table, group)
+            table = parquet.read_row_group(index, columns=_COLUMNS, use_threads=False)
+            _check_digest(table, path, parts[0])
+            yield from (_take_part(table, part) for part in parts)
     except (pa.ArrowException, OSError, IndexError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CorruptDataError(f"{path} can't be read: {reason}\n{_remedy(groups[0])}") from error

@@ -114,9 +114,7 @@ def extend_tokenizer(
     return Tokenizer.from_str(json.dumps(fields)), len(word_of_slot)
 
 
-def _words_to_add(
-    piece_counts: Mapping[str, int], tokenizer: Tokenizer, min_frequency: int
-) -> Iterator[str]:
+def _words_to_add(piece_counts: Mapping[str, int], tokenizer: Tokenizer, min_frequency: int) -> Iterator[str]:
     counts = count_words(piece_counts, tokenizer)
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         if counts[word] < min_frequency:

@@ -210,7 +210,7 @@ def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> Manifest
         path: where they came from, for the message.
 
     Raises:
-        CorruptDataError: the bytes are no such manifest, one of a newer format, or not those that were written.
+        CorruptDataError: the bytes are no such manifest, one of a newer format, or were changed.
     """
     remedy = f"make it anew with `clozeline {'ingest' if kind is CorpusManifest else 'build'}`."
     try:

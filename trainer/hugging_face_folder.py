@@ -59,9 +59,7 @@ class HuggingFaceModel:
 
 def holds_hugging_face_model(folder: OutputFolder) -> bool:
     """Whether a folder has the files of one. A run has no weights beside its `config.json`."""
-    return folder.exists(CONFIG_NAME) and (
-        folder.exists(WEIGHTS_NAME) or folder.exists(PICKLED_WEIGHTS_NAME)
-    )
+    return folder.exists(CONFIG_NAME) and (folder.exists(WEIGHTS_NAME) or folder.exists(PICKLED_WEIGHTS_NAME))
 
 
 def read_hugging_face_model(folder: OutputFolder) -> HuggingFaceModel:

@@ -91,8 +91,8 @@ def _vocabulary_notes(match: VocabularyMatch) -> list[str]:
             f"with the weights of those entries."
         ]
     return [
-        f"the data has another vocabulary: {match.num_shared:,} entries are shared and keep their embeddings, "
-        f"{match.num_new:,} are new and begin at random, {match.num_lost:,} are left behind."
+        f"the data has another vocabulary: {match.num_shared:,} entries are shared and keep their "
+        f"embeddings, {match.num_new:,} are new and begin at random, {match.num_lost:,} are left behind."
     ]
 
 
@@ -113,5 +113,7 @@ def _require_same_sizes(model: BertForPretraining, loaded: LoadedCheckpoint, pat
     if differing:
         folder = OutputFolder(path)
         is_theirs = holds_hugging_face_model(folder)
-        remedy = f"--model {folder.locate(CONFIG_NAME)}" if is_theirs else "the --model that it was trained as"
+        remedy = (
+            f"--model {folder.locate(CONFIG_NAME)}" if is_theirs else "the --model that it was trained as"
+        )
         raise UsageError(f"--init {path} is another model: {', '.join(differing)}.\nGive {remedy}.")

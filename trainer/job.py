@@ -142,9 +142,7 @@ def settle_model(config: TrainConfig, manifest: DatasetManifest) -> ModelConfig:
                 f"{config.model}: no such model configuration. Give a JSON file or a preset."
             ) from None
         # Of the model that weights come from: they are fitted to the vocabulary of the data.
-        model = parse_model_config(
-            content, vocab_size, config.model, any_vocab_size=config.init is not None
-        )
+        model = parse_model_config(content, vocab_size, config.model, any_vocab_size=config.init is not None)
     else:
         model = preset_config(config.model, vocab_size)
     if config.dropout is not None:

@@ -42,6 +42,7 @@ _LABELS = {
 _LEFT_OUT_OF_TRAINING = frozenset(
     {"data", "output", "init", "device", "minutes", "steps", "warmup_steps", "batch_size", "precision"}
     | {"save_every", "keep_checkpoints", "log_every", "evaluate_every", "compile", "model"}
+    | {"activation_checkpointing"}
 )
 _RESULTS = {
     "masked_lm_loss": "masked-LM loss (nats)",
@@ -117,7 +118,8 @@ logits = model(**inputs).logits
 print(tokenizer.decode(logits[0, inputs["input_ids"][0] == tokenizer.mask_token_id].argmax(-1)))
 ```
 
-`AutoModelForPreTraining` has both heads, `AutoModel` the encoder alone."""
+`AutoModelForPreTraining` has both heads, `AutoModel` the encoder alone. `SentenceTransformer(folder)` of
+sentence-transformers takes the mean of the encoder's vectors, to be trained further for a task."""
 
 
 def _data(facts: ModelFacts) -> Iterable[str]:

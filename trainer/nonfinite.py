@@ -23,7 +23,13 @@ from trainer.metrics import keep_lines
 from trainer.run_folder import NONFINITE_NAME, RunFolder
 from trainer.step_result import StepResult
 
+# More examples than these are in the file, not in the message.
 LARGEST_LISTED = 24
+_NAMES = {
+    "masked_lm_loss": "masked-LM loss",
+    "next_sentence_loss": "next-sentence loss",
+    "gradient_norm": "norm of the gradient",
+}
 
 
 class NonfiniteSteps:
@@ -58,36 +64,30 @@ class NonfiniteSteps:
         allowed = self._job.record.config.skip_nonfinite
         if num_skipped <= allowed:
             return
-        name, value = next(pair for pair in _numbers_of(result) if not math.isfinite(pair[1]))
+        field = next(field for field in _NAMES if not math.isfinite(getattr(result, field)))
         after = f" after {allowed} skipped {'step' if allowed == 1 else 'steps'}" if allowed else ""
         raise ClozelineError(
-            f"Training diverged: the {name} of step {step} is {value}{after}; {place}.\n"
-            f"The newest checkpoint is good: go on without such steps by `clozeline train --resume "
+            f"Training diverged: the {_NAMES[field]} of step {step} is {getattr(result, field)}{after}; {place}.\n"
+            f"No checkpoint holds it: go on without such steps by `clozeline train --resume "
             f"{shlex.quote(self._run.path)} --skip-nonfinite {max(10, 2 * num_skipped)}`, or train anew with "
             f"a lower --learning-rate or more --warmup-steps."
         )
 
     def _record(self, step: int, result: StepResult, stream_state: dict[str, Any]) -> str:
         """Write down a step; where its examples lie, in words."""
-        numbers = {name: value if math.isfinite(value) else str(value) for name, value in _numbers_of(result)}
+        numbers = {field: getattr(result, field) for field in _NAMES}
+        # JSON has no word for them.
+        written = {field: x if math.isfinite(x) else str(x) for field, x in numbers.items()}
         try:
             lanes = locate_examples(self._job.datasets, self._order, stream_state)
         except ClozelineError as error:
             # The loss is what the person must hear of first.
             return f"its examples could not be found ({str(error).splitlines()[0]})"
         origins = sorted(chain.from_iterable(lanes.values()))
-        line = json.dumps({"step": step, **numbers, "examples": _group(origins)}) + "\n"
+        line = json.dumps({"step": step, **written, "examples": _group(origins)}) + "\n"
         before = self._run.read_bytes(NONFINITE_NAME) if self._run.exists(NONFINITE_NAME) else b""
         self._run.write_bytes(NONFINITE_NAME, keep_lines(before, step - 1) + line.encode())
         return _describe(origins, self._run.locate(NONFINITE_NAME))
-
-
-def _numbers_of(result: StepResult) -> list[tuple[str, float]]:
-    return [
-        ("masked-LM loss", result.masked_lm_loss),
-        ("next-sentence loss", result.next_sentence_loss),
-        ("norm of the gradient", result.gradient_norm),
-    ]
 
 
 def _group(origins: Sequence[ExampleOrigin]) -> dict[str, dict[str, list[int]]]:

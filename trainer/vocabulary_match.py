@@ -101,4 +101,3 @@ def _rules(fields: dict[str, Any]) -> dict[str, Any]:
     if settings.get("strip_accents") is None:
         settings["strip_accents"] = settings.get("lowercase")
     return rules | settings
-

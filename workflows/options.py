@@ -203,7 +203,9 @@ build_options = combine(
     ),
     click.option("--examples-per-block", type=int, help="Examples in a WebDataset sample.  [default: 1000]"),
     click.option(
-        "--num-shards", type=int, help="Shards of train.  [default: 16, or more for a corpus over 512 M tokens]"
+        "--num-shards",
+        type=int,
+        help="Shards of train.  [default: by the size of the corpus]",
     ),
     click.option(
         "--examples-per-shard", type=int, help="About so many examples a shard, instead of --num-shards."

@@ -6,11 +6,10 @@ In: a checked configuration and paths. Out: the summary that `--json` prints, a 
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,25 +127,25 @@ def run_build_stage(
 
 @contextmanager
 def importing_beam(options: RunOptions | None = None) -> Iterator[None]:
-    """Import the pipelines in this block: fast, quietly, and while what workers are forked from does too.
+    """Import the pipelines in this block: quietly, and while what workers are forked from does the same.
 
     Args:
         options: of the stages to come; None where no worker will be needed.
     """
-    if options is not None and not options.beam_args and (options.workers or count_cores()) > 1:
+    from pipelines.fast_import import importing_fast
+
+    own_options = options.beam_args if options else ()
+    if options is not None and not own_options and (options.workers or count_cores()) > 1:
         from pipelines.local_fork_server import keep_fork_server
 
         keep_fork_server()
     before = logging.root.manager.disable
     # Beam warns, while it is imported, of cloud libraries that a local run doesn't need.
     logging.disable(logging.WARNING)
-    # Nothing of what is imported goes away again: looking for garbage in it takes a fifth of the time.
-    gc.disable()
     try:
-        yield
+        with nullcontext() if own_options else importing_fast():
+            yield
     finally:
-        gc.freeze()
-        gc.enable()
         logging.disable(before)
 
 

@@ -246,8 +246,8 @@ def test_another_configuration_is_refused_unless_told_to_overwrite(
 
 def test_a_shard_does_not_depend_on_other_pools(corpus: Path, tmp_path: Path, two_pools: None) -> None:
     """Every step sees one pool at a time, and its state doesn't outlive the pool."""
+    from pipelines.pool_assignment import assign_pools
     from pipelines.pool_reader import read_corpus_manifest
-    from pipelines.pools import assign_pools
     from pipelines.table_batch import TableBatch
 
     pools, _ = assign_pools(read_corpus_manifest(str(corpus)), CONFIG)

@@ -2,6 +2,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipelines.distinct_words import CACHED_WORD_LENGTH, DistinctWordEncoder
@@ -17,6 +19,10 @@ class CountingTokenizer:
     def encode_batch_fast(self, pieces: list[str], add_special_tokens: bool) -> Sequence[object]:
         self.asked += pieces
         return self._tokenizer.encode_batch_fast(pieces, add_special_tokens=add_special_tokens)
+
+    def encode_batch(self, texts: list[str], add_special_tokens: bool) -> Sequence[object]:
+        self.asked += [piece for text in texts for piece in text.split()]
+        return self._tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
 
 
 @pytest.fixture
@@ -73,3 +79,12 @@ def test_never_asks_about_a_word_that_is_unknown_by_its_length(library: Counting
     assert ids_of(encoded[0]) == [5]
     assert ids_of(encoded[1]) != [5]
     assert library.asked == ["\x00" * 10 + "a" * 100]
+
+
+@given(st.lists(st.text("abcdefgst0189", min_size=1, max_size=120), min_size=1, max_size=300))
+def test_pieces_asked_about_together_get_the_ids_that_each_gets_alone(
+    tiny_tokenizer: Tokenizer, pieces: list[str]
+) -> None:
+    encoded = make_encoder(CountingTokenizer(tiny_tokenizer)).encode(pieces)
+    for piece, ids in zip(pieces, encoded, strict=True):
+        assert ids_of(ids) == tiny_tokenizer.encode(piece, add_special_tokens=False).ids

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from pipelines.pool_assignment import assign_pools
 from pipelines.pool_reader import read_pool
-from pipelines.pools import PoolDescriptor, assign_pools
+from pipelines.pools import PoolDescriptor
 from schemas.configs import BuildConfig
 from schemas.errors import ClozelineError, CorruptDataError
 from tests.pipelines.corpora import make_documents, make_pool, write_corpus

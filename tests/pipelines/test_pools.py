@@ -1,74 +1,17 @@
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipelines.pools import (
     PoolDescriptor,
     PoolRowGroup,
-    assign_pools,
     choose_num_pools,
     dump_plan,
+    least_num_pools,
     load_plan,
 )
-from schemas.configs import BuildConfig, IngestConfig
-from schemas.errors import ClozelineError
-from schemas.manifests import CorpusFile, CorpusManifest, RowGroup, TokenizerRecord
-
-TOKENIZER = TokenizerRecord(
-    sha256="0" * 64, vocab_size=100, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4
-)
-
-
-def make_manifest(files: dict[str, list[tuple[str, int, int]]]) -> CorpusManifest:
-    """From the row groups (digest, documents, tokens) of each file."""
-    corpus_files = tuple(
-        CorpusFile(
-            name=name,
-            split="train" if name.startswith("train") else "validation",
-            sha256="0" * 64,
-            size_bytes=1,
-            row_groups=tuple(
-                RowGroup(digest=digest, num_documents=documents, num_sentences=documents, num_tokens=tokens)
-                for digest, documents, tokens in groups
-            ),
-        )
-        for name, groups in files.items()
-    )
-    groups = [group for file in corpus_files for group in file.row_groups]
-    num_documents = sum(group.num_documents for group in groups)
-    return CorpusManifest(
-        created_by="test",
-        config=IngestConfig(inputs=("x",)),
-        tokenizer=TOKENIZER,
-        num_input_files=1,
-        num_input_bytes=1,
-        num_documents_read=num_documents,
-        num_documents=num_documents,
-        num_rejected=0,
-        rejected={},
-        num_sentences=num_documents,
-        num_tokens=sum(group.num_tokens for group in groups),
-        num_text_bytes=1,
-        files=corpus_files,
-    )
-
-
-def digest(number: int) -> str:
-    return f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}"
-
-
-def even_groups(count: int, num_tokens: int = 1_000_000) -> list[tuple[str, int, int]]:
-    return [(digest(number), 10, num_tokens) for number in range(count)]
-
-
-def digests_of(pools: list[PoolDescriptor]) -> list[list[str]]:
-    return [[group.digest for group in pool.row_groups] for pool in pools]
 
 
 @pytest.mark.parametrize(
@@ -88,117 +31,24 @@ def test_number_of_pools(num_tokens: int, expected: int) -> None:
     assert choose_num_pools(num_tokens) == expected
 
 
-def test_every_row_group_has_one_pool_of_its_split() -> None:
-    groups = even_groups(45)
-    manifest = make_manifest({"train/a.parquet": groups[:40], "validation/a.parquet": groups[40:]})
-
-    pools, warnings = assign_pools(manifest, BuildConfig())
-
-    train = [pool for pool in pools if pool.split == "train"]
-    validation = [pool for pool in pools if pool.split == "validation"]
-    assert warnings == []
-    assert [pool.shard_name for pool in validation] == [f"validation-0000{i}-of-00003.tar" for i in range(3)]
-    assert [pool.name for pool in train] == [f"train-{i:05d}" for i in range(16)]
-    assert sorted(chain(*digests_of(train))) == sorted(name for name, _, _ in groups[:40])
-    assert sorted(chain(*digests_of(validation))) == sorted(name for name, _, _ in groups[40:])
-    assert {pool.num_documents for pool in train} == {20, 30}
+@pytest.mark.parametrize(("num_tokens", "expected"), [(0, 0), (1, 1), (32_000_000, 1), (32_000_001, 2)])
+def test_least_number_of_pools(num_tokens: int, expected: int) -> None:
+    assert least_num_pools(num_tokens) == expected
 
 
-@settings(deadline=None)
-@given(order=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))
-def test_pools_depend_on_neither_the_names_nor_the_number_of_files(order: list[int], cuts: list[int]) -> None:
-    groups = even_groups(12)
-    expected, _ = assign_pools(make_manifest({"train/a.parquet": groups}), BuildConfig(seed=5))
-    bounds = [0, *sorted(cuts), 12]
-    files = {
-        f"train/{index}-{order[0]}.parquet": [groups[i] for i in order[start:stop]]
-        for index, (start, stop) in enumerate(pairwise(bounds))
-    }
+def test_parts_of_a_row_group() -> None:
+    parts = [PoolRowGroup("0" * 16, "train/a.parquet", 0, 7, 70, part, 3) for part in range(3)]
 
-    pools, _ = assign_pools(make_manifest(files), BuildConfig(seed=5))
-
-    assert digests_of(pools) == digests_of(expected)
-
-
-def test_another_seed_deals_otherwise() -> None:
-    manifest = make_manifest({"train/a.parquet": even_groups(64)})
-
-    first, _ = assign_pools(manifest, BuildConfig(seed=1))
-    second, _ = assign_pools(manifest, BuildConfig(seed=2))
-
-    assert digests_of(first) != digests_of(second)
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 3_000_000), min_size=2, max_size=60))
-def test_pools_are_balanced(sizes: list[int]) -> None:
-    groups = [(digest(number), 2, size) for number, size in enumerate(sizes)]
-
-    pools, _ = assign_pools(make_manifest({"train/a.parquet": groups}), BuildConfig())
-
-    # Filling the lightest pool first leaves no two further apart than one row group.
-    tokens = [pool.num_tokens for pool in pools]
-    assert max(tokens) - min(tokens) <= max(sizes)
-    assert len(pools) == min(choose_num_pools(sum(sizes)), len(sizes))
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 40_000_000), min_size=2, max_size=40))
-def test_every_pool_has_two_documents_where_each_row_group_has_one(sizes: list[int]) -> None:
-    groups = [(digest(number), 1, size) for number, size in enumerate(sizes)]
-
-    pools, _ = assign_pools(make_manifest({"train/a.parquet": groups}), BuildConfig())
-
-    assert all(pool.num_documents >= 2 for pool in pools)
-    assert Counter(chain(*digests_of(pools))) == Counter(name for name, _, _ in groups)
-    assert [pool.index for pool in pools] == list(range(len(pools)))
-    assert {pool.num_pools for pool in pools} == {len(pools)}
-
-
-def test_one_document_cannot_make_a_not_next() -> None:
-    manifest = make_manifest({"train/a.parquet": [(digest(0), 1, 10)]})
-
-    with pytest.raises(ClozelineError, match=r"one document in `train`[\s\S]*--objective mlm"):
-        assign_pools(manifest, BuildConfig())
-
-
-@pytest.mark.parametrize("objective", ["mlm", "sentence-order"])
-def test_one_document_is_enough_without_not_next(objective: str) -> None:
-    manifest = make_manifest({"train/a.parquet": [(digest(0), 1, 10)]})
-
-    pools, _ = assign_pools(manifest, BuildConfig(objective=objective))
-
-    assert [pool.shard_name for pool in pools] == ["train-00000-of-00001.tar"]
-
-
-def test_a_corpus_without_a_training_document() -> None:
-    manifest = make_manifest({"validation/a.parquet": [(digest(0), 5, 10)]})
-
-    with pytest.raises(ClozelineError, match="no document in `train`"):
-        assign_pools(manifest, BuildConfig(objective="mlm"))
-
-
-def test_a_validation_document_alone_is_left_out_with_a_warning() -> None:
-    groups = even_groups(3)
-    manifest = make_manifest({"train/a.parquet": groups, "validation/a.parquet": [(digest(9), 1, 10)]})
-
-    pools, warnings = assign_pools(manifest, BuildConfig())
-
-    assert {pool.split for pool in pools} == {"train"}
-    assert len(warnings) == 1
-    assert "validation has one document" in warnings[0]
-
-
-def test_no_validation_document_gives_a_warning() -> None:
-    _, warnings = assign_pools(make_manifest({"train/a.parquet": even_groups(3)}), BuildConfig())
-
-    assert len(warnings) == 1
-    assert "--validation-fraction" in warnings[0]
+    # Documents 0, 3, 6; 1, 4; 2, 5.
+    assert [group.num_documents_taken for group in parts] == [3, 2, 2]
+    assert [group.num_tokens_taken for group in parts] == [30, 20, 20]
+    pool = PoolDescriptor("train", 0, 1, (parts[0], parts[2]))
+    assert (pool.num_documents, pool.num_tokens) == (5, 50)
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     small = PoolDescriptor("train", 0, 2, (PoolRowGroup("0" * 16, "train/a.parquet", 3, 2, 10),))
-    large = PoolDescriptor("train", 1, 2, (PoolRowGroup("1" * 16, "train/b.parquet", 0, 2, 99),))
+    large = PoolDescriptor("train", 1, 2, (PoolRowGroup("1" * 16, "train/b.parquet", 0, 4, 99, 1, 2),))
     (tmp_path / "pools.jsonl").write_bytes(dump_plan([small, large]))
 
     assert list(load_plan(str(tmp_path / "pools.jsonl"))) == [large, small]

@@ -15,7 +15,10 @@ from schemas.configs import VocabConfig
 from schemas.errors import UsageError
 from workflows.cli import main
 
-TOKENS = "[PAD] [unused0] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] the gene kin ase ##s ##ase p 5 ##3".split()
+TOKENS = [
+    *("[PAD]", "[unused0]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("the", "gene", "kin", "ase", "##s", "##ase", "p", "5", "##3"),
+]
 
 
 def write_base(folder: Path, tokens: list[str] = TOKENS, **rules: Any) -> Path:
@@ -117,7 +120,9 @@ def test_the_job_writes_a_tokenizer_that_is_found_done_again(
     by_lines, _, _ = load_tokenizer(str(output / "vocab.txt"))
     assert by_lines.to_str() == tokenizer.to_str()
     assert run_vocab(config, str(output), workers=1) == summary
-    write_base(tmp_path / "other", [*TOKENS, "##z"]).joinpath("tokenizer.json").replace(base / "tokenizer.json")
+    write_base(tmp_path / "other", [*TOKENS, "##z"]).joinpath("tokenizer.json").replace(
+        base / "tokenizer.json"
+    )
     with pytest.raises(UsageError, match="extended_sha256 was"):
         run_vocab(config, str(output), workers=1)
 
@@ -144,4 +149,7 @@ def test_sizes_typed_beside_extend_are_refused(corpus: Path, base: Path, tmp_pat
     arguments = ["vocab", "--input", str(corpus), "--output", str(tmp_path / "out"), "--extend", str(base)]
     result = CliRunner().invoke(main, [*arguments, "--vocab-size", "100", "--cased"])
     assert result.exit_code == 2
-    assert f"--extend keeps the size and the rules of {base}; leave out --vocab-size, --lowercase" in result.stderr
+    assert (
+        f"--extend keeps the size and the rules of {base}; leave out --vocab-size, --lowercase"
+        in result.stderr
+    )

@@ -113,7 +113,7 @@ def test_a_flipped_bit_anywhere_is_found(
     content = bytearray(dump_manifest(manifest))
     assert parse_manifest(kind, bytes(content), "x") == manifest
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(CorruptDataError, match="^folder/manifest"):
+    with pytest.raises(CorruptDataError, match=r"^folder/manifest"):
         parse_manifest(kind, bytes(content), "folder/manifest")
 
 

@@ -126,6 +126,27 @@ def test_transformers_opens_it_with_equal_logits(run: Path, tmp_path: Path) -> N
         torch.testing.assert_close(theirs, expected, atol=TOLERANCE, rtol=0)
 
 
+def test_the_mean_of_padded_texts_is_that_of_each_text_alone(
+    run: Path, tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    """What sentence-transformers computes of a folder: a padded batch cut to the length, its mean by mask."""
+    export_checkpoint(str(run), str(tmp_path / "hf"))
+    tokenizer = _open(transformers.AutoTokenizer, tmp_path / "hf")
+    texts = ["the cat sat on the mat, and it purred softly over and over again", "a dog", "it ran"]
+    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    assert batch["input_ids"].shape == (3, 12)
+    ours = load_checkpoint(str(run)).model
+    with torch.no_grad():
+        hidden = _open(transformers.AutoModel, tmp_path / "hf")(**batch).last_hidden_state
+        mask = batch["attention_mask"][:, :, None]
+        means = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
+        for text, mean in zip(texts, means, strict=True):
+            ids = tiny_tokenizer.encode(text, add_special_tokens=False).ids[:10]
+            alone = torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])
+            vectors = ours.encode(alone, torch.zeros_like(alone), torch.ones_like(alone, dtype=torch.bool))
+            torch.testing.assert_close(mean, vectors[0].mean(dim=0), atol=TOLERANCE, rtol=0)
+
+
 def test_no_weight_is_missing_or_left_over(run: Path, tmp_path: Path) -> None:
     export_checkpoint(str(run), str(tmp_path / "hf"))
     _, found = transformers.AutoModelForPreTraining.from_pretrained(

@@ -171,9 +171,7 @@ def test_lamb_adapts_what_it_decays_and_nothing_else() -> None:
     )
     assert isinstance(optimizer, Lamb)
     decayed, kept = parameter_groups(model, 0.1)
-    for group, expected, adapted in zip(
-        optimizer.param_groups, (decayed, kept), (True, False), strict=True
-    ):
+    for group, expected, adapted in zip(optimizer.param_groups, (decayed, kept), (True, False), strict=True):
         assert [id(p) for p in group["params"]] == [id(p) for p in expected["params"]]  # type: ignore[attr-defined]
         assert (group["adapted"], group["weight_decay"]) == (adapted, expected["weight_decay"])
         assert (group["lr"], group["betas"], group["eps"]) == (0.5, (0.8, 0.9), 1e-3)

@@ -15,7 +15,7 @@ from schemas.configs import (
     VocabConfig,
 )
 from schemas.errors import UsageError
-from trainer.config import Precision, TrainConfig
+from trainer.config import OptimizerName, Precision, TrainConfig
 from workflows.cli import load_command, main
 from workflows.configuring import build_dataset_config, ingest_config, vocab_config
 from workflows.options import BeamCommand, beam_arguments, build_config
@@ -72,6 +72,7 @@ def test_every_field_of_a_configuration_has_an_option(command: str, config: type
         ("ingest", "segmenter", Segmenter),
         ("build", "objective", Objective),
         ("train", "precision", Precision),
+        ("train", "optimizer", OptimizerName),
     ],
 )
 def test_the_choices_are_the_configuration_s(command: str, name: str, choices: object) -> None:

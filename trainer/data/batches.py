@@ -121,8 +121,7 @@ def gather_masked(
         offsets: int64 [E], where each begins in the new layout.
     """
     counts = examples.masked_counts[indices]
-    ends = np.cumsum(counts)
-    within = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
-    masked = np.repeat(examples.masked_starts[indices], counts) + within
+    before = np.cumsum(counts) - counts
+    masked = np.arange(counts.sum()) + np.repeat(examples.masked_starts[indices] - before, counts)
     positions = np.repeat(offsets, counts) + examples.masked_lm_positions[masked]
     return positions, examples.masked_lm_ids[masked].astype(np.int64)

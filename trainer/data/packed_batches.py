@@ -11,7 +11,7 @@ is random.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,19 +44,20 @@ class FixedSizes(NamedTuple):
 def plan_sizes(num_rows: int, row_length: int, density: Density) -> FixedSizes:
     """Slots that microbatches of so many rows seldom exceed.
 
-    Microbatches are dealt so that they hold about as many examples each (`microbatches.cut_by_rows`): what is
-    added to the mean is a few deviations of what a row may have more or less.
+    Microbatches are dealt so that they hold about as many examples each (`microbatches.cut_by_rows`), so a
+    small reserve above the mean of full rows is enough. A slot for an example costs next to nothing, one for
+    a masked position a product with the whole vocabulary.
 
     Args:
         num_rows: in a microbatch.
         row_length: tokens of a row.
         density: of the data.
     """
-    num_tokens = num_rows * row_length
+    num_examples, num_masked = (num_rows * row_length * each for each in density)
     return FixedSizes(
         rows=num_rows,
-        examples=_with_reserve(num_tokens * density.examples),
-        masked=_with_reserve(num_tokens * density.masked),
+        examples=_round_up(num_examples + 3 * math.sqrt(num_examples)),
+        masked=_round_up(num_masked + math.sqrt(num_masked) + 1),
     )
 
 
@@ -74,52 +75,85 @@ def assemble_packed_batch(
         microbatch: which ones, at least one, and their offsets.
         row_length: S.
         pad_id: the id of `[PAD]`.
-        sizes: of the batch. Where there are more examples or masked positions than slots, there are twice as
-            many slots, or three times. None takes as many rows and slots as are used.
+        sizes: of the batch. Where there are more examples or masked positions than slots, slots are added by
+            the eighth. None takes as many rows and slots as are used.
     """
     indices, offsets = microbatch
     assert offsets is not None
     lengths = examples.lengths[indices]
     num_rows = int(offsets[-1]) // row_length + 1 if sizes is None else sizes.rows
-    tokens = np.repeat(np.arange(len(indices)), lengths)
-    position_ids = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = offsets[tokens] + position_ids
-
-    def spread(values: NDArray[np.generic], filler: int, dtype: type[np.integer]) -> torch.Tensor:
-        flat = np.full(num_rows * row_length, filler, dtype=dtype)
-        flat[places] = values
-        return torch.from_numpy(flat.reshape(num_rows, row_length))
+    runs = _Runs(offsets, lengths, num_rows, row_length)
+    slots = np.arange(num_rows * row_length)
+    example_numbers = runs.spread(np.arange(1, len(indices) + 1, dtype=np.int32), 0)
+    attention_mask = example_numbers > 0
+    # Padding looks beyond the end of the ids, and finds the last one of them.
+    sources = slots + runs.spread(examples.starts[indices] - offsets, len(examples.input_ids))
+    input_ids = examples.input_ids.take(sources, mode="clip").astype(np.int64)
+    np.putmask(input_ids, ~attention_mask, pad_id)
+    segment_b_starts = runs.spread(offsets + examples.segment_a_lengths[indices], len(slots))
 
     masked_positions, masked_ids = gather_masked(examples, indices, offsets)
     masked_slots = _count_slots(len(masked_ids), sizes and sizes.masked)
     example_slots = _count_slots(len(indices), sizes and sizes.examples)
-    example_numbers = spread(tokens + 1, 0, np.int32)
+    num_bounds = len(runs.starts) + 1 if sizes is None else example_slots + num_rows + 1
+
+    def in_rows(values: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(values.reshape(num_rows, row_length))
+
     return Batch(
-        input_ids=spread(examples.input_ids[examples.starts[indices][tokens] + position_ids], pad_id, np.int64),
-        segment_ids=spread(position_ids >= examples.segment_a_lengths[indices][tokens], 0, np.int64),
-        attention_mask=example_numbers > 0,
+        input_ids=in_rows(input_ids),
+        segment_ids=in_rows((slots >= segment_b_starts).astype(np.int64)),
+        attention_mask=in_rows(attention_mask),
         lengths=torch.from_numpy(lengths),
         masked_positions=_fill_up(masked_positions, masked_slots, 0),
         masked_ids=_fill_up(masked_ids, masked_slots, NO_LABEL),
         next_sentence_labels=_fill_up(examples.labels[indices], example_slots, NO_LABEL),
-        num_tokens=len(tokens),
+        num_tokens=int(lengths.sum()),
         num_unused_masked_slots=masked_slots - len(masked_ids),
         packing=Packing(
-            position_ids=spread(position_ids, 0, np.int64),
-            example_numbers=example_numbers,
+            position_ids=in_rows(slots - np.repeat(runs.starts, runs.lengths)),
+            example_numbers=in_rows(example_numbers),
             first_positions=_fill_up(offsets, example_slots, 0),
-            cu_seqlens=_bounds(offsets, lengths, num_rows, row_length, sizes and example_slots),
+            cu_seqlens=_fill_up(runs.starts, num_bounds, len(slots)).to(torch.int32),
             max_length=row_length,
         ),
     )
 
 
-def _with_reserve(expected: float) -> int:
-    return math.ceil((1.02 * expected + 3 * math.sqrt(expected) + 1) / _MULTIPLE) * _MULTIPLE
+class _Runs:
+    """Flattened rows cut into examples and the padding between them, in the order of their places.
+
+    Attributes:
+        starts: int64 [n], ascending.
+        lengths: int64 [n], together all the slots there are.
+    """
+
+    def __init__(
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64], num_rows: int, row_length: int
+    ) -> None:
+        filled = np.bincount(offsets // row_length, weights=lengths, minlength=num_rows).astype(np.int64)
+        padding_starts = (np.arange(num_rows) * row_length + filled)[filled < row_length]
+        self._num_padding = len(padding_starts)
+        starts = np.concatenate([offsets, padding_starts])
+        self._order = np.argsort(starts, kind="stable")
+        self.starts = starts[self._order]
+        self.lengths = np.diff(self.starts, append=num_rows * row_length)
+
+    def spread(self, of_examples: NDArray[Any], of_padding: int) -> NDArray[Any]:
+        """Give every slot the value of its example, or that of padding."""
+        padding = np.full(self._num_padding, of_padding, dtype=of_examples.dtype)
+        return np.repeat(np.concatenate([of_examples, padding])[self._order], self.lengths)
+
+
+def _round_up(size: float) -> int:
+    return math.ceil(size / _MULTIPLE) * _MULTIPLE
 
 
 def _count_slots(used: int, slots: int | None) -> int:
-    return used if slots is None else max(1, -(-used // slots)) * slots
+    if slots is None or used <= slots:
+        return slots or used
+    step = _round_up(slots / 8)
+    return -(-used // step) * step
 
 
 def _fill_up(values: NDArray[np.int64], num_slots: int, filler: int) -> torch.Tensor:
@@ -127,20 +161,3 @@ def _fill_up(values: NDArray[np.int64], num_slots: int, filler: int) -> torch.Te
     filled[: len(values)] = values
     return torch.from_numpy(filled)
 
-
-def _bounds(
-    offsets: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    num_rows: int,
-    row_length: int,
-    num_slots: int | None,
-) -> torch.Tensor:
-    row_starts = np.arange(num_rows) * row_length
-    filled = np.bincount(offsets // row_length, weights=lengths, minlength=num_rows).astype(np.int64)
-    padding_starts = (row_starts + filled)[filled < row_length]
-    bounds = np.sort(np.concatenate([offsets, padding_starts]))
-    # The total comes once more at the end, or until there is a bound for every slot and every row's padding.
-    num_bounds = len(bounds) + 1 if num_slots is None else num_slots + num_rows + 1
-    cu_seqlens = np.full(num_bounds, num_rows * row_length, dtype=np.int32)
-    cu_seqlens[: len(bounds)] = bounds
-    return torch.from_numpy(cu_seqlens)

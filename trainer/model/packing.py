@@ -20,13 +20,13 @@ class Packing:
 
     Two rows of 8, with examples of 5 and 3 tokens in one and one of 6 in the other:
 
-        position_ids        0 1 2 3 4 0 1 2     0 1 2 3 4 5 0 0
+        position_ids        0 1 2 3 4 0 1 2     0 1 2 3 4 5 0 1
         example_numbers     1 1 1 1 1 2 2 2     3 3 3 3 3 3 0 0
         first_positions     0 5 8
         cu_seqlens          0 5 8 14 16         padding counts as a sequence of its own
 
     Attributes:
-        position_ids: int64 [B, S], from 0 in each example; 0 on padding.
+        position_ids: int64 [B, S], from 0 in each example and in padding.
         example_numbers: int32 [B, S], from 1, telling the examples apart; 0 on padding.
         first_positions: int64 [E], where each example's `[CLS]` lies in the flattened [B * S]; 0 in slots
             that are not used.

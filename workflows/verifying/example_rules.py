@@ -1,55 +1,22 @@
 """The rules of pairing and masking that every single example keeps.
 
-In: examples whose values lie in their ranges, which the trainer's reader has checked. Out: the rules that some
-of them break, each with the first example that does. Deterministic.
+In: examples whose values lie in their ranges, which the trainer's reader has checked. Out: the rules that
+some of them break, each with the first example that does. Deterministic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.example_arrays import NO_LABEL, ExampleArrays
-from workflows.verifying.rulebook import NO_RANGE, Rulebook
-from workflows.verifying.whole_words import find_words
+from workflows.verifying.chosen_tokens import ChosenTokens
+from workflows.verifying.rulebook import NO_RANGE, Rulebook, count_maskable
 
 Rows = NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True)
-class ChosenTokens:
-    """The positions chosen for prediction, M in all, of some examples.
-
-    Attributes:
-        rows: int64 [M], the example.
-        positions: int64 [M], the position within it.
-        places: int64 [M], the place in the examples' `input_ids`.
-        stands: [M], the id that stands there now.
-        stood: [M], the id that stood there before.
-    """
-
-    rows: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    places: NDArray[np.int64]
-    stands: NDArray[Any]
-    stood: NDArray[Any]
-
-    @classmethod
-    def of(cls, examples: ExampleArrays) -> Self:
-        """Gather them."""
-        rows = np.repeat(np.arange(len(examples)), examples.masked_counts)
-        positions = examples.masked_lm_positions.astype(np.int64)
-        places = examples.starts[rows] + positions
-        return cls(rows, positions, places, examples.input_ids[places], examples.masked_lm_ids)
-
-
-def count_maskable(examples: ExampleArrays) -> NDArray[np.int64]:
-    """Tokens of each example that are neither `[CLS]` nor `[SEP]`: int64 [n]."""
-    return examples.lengths - np.where(examples.segment_a_lengths == examples.lengths, 2, 3)
 
 
 def find_broken_rules(
@@ -61,9 +28,7 @@ def find_broken_rules(
             yield rule, int(rows.min())
 
 
-def _broken(
-    examples: ExampleArrays, chosen: ChosenTokens, rulebook: Rulebook
-) -> Iterator[tuple[str, Rows]]:
+def _broken(examples: ExampleArrays, chosen: ChosenTokens, rulebook: Rulebook) -> Iterator[tuple[str, Rows]]:
     yield from _broken_layout(examples, rulebook)
     yield from _broken_text(examples, chosen, rulebook)
     yield from _broken_masking(examples, chosen, rulebook)
@@ -82,7 +47,10 @@ def _broken_layout(examples: ExampleArrays, rulebook: Rulebook) -> Iterator[tupl
     if rulebook.config.objective == "mlm":
         rule = "it has a second segment, which --objective mlm doesn't make"
         yield rule, np.flatnonzero(a_lengths != lengths)
-        yield "it has a label, which --objective mlm doesn't make", np.flatnonzero(examples.labels != NO_LABEL)
+        yield (
+            "it has a label, which --objective mlm doesn't make",
+            np.flatnonzero(examples.labels != NO_LABEL),
+        )
     else:
         yield "segment B has no token", np.flatnonzero(lengths - a_lengths < 2)
         yield "it has no label", np.flatnonzero(examples.labels == NO_LABEL)
@@ -136,7 +104,6 @@ def _broken_choice(
         yield rule, np.flatnonzero(found != budget)
         return
     yield "more tokens were chosen than the configuration says", np.flatnonzero(found > budget)
-    if rulebook.vocabulary is not None:
-        words = find_words(examples, chosen.places, chosen.stood, rulebook.vocabulary.is_continuation)
-        yield "a part of a word was chosen", words.rows_with_a_part(found, budget)
-        yield "one more whole word would have fitted", words.rows_with_room(found, budget)
+    if chosen.words is not None:
+        yield "a part of a word was chosen", chosen.words.rows_with_a_part(found, budget)
+        yield "one more whole word would have fitted", chosen.words.rows_with_room(found, budget)

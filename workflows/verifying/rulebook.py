@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from pipelines.examples import masking_vocabulary
 from schemas.configs import BuildConfig
 from schemas.manifests import DatasetManifest, TokenizerRecord
+from trainer.data.example_arrays import ExampleArrays
 
 NUM_ID_RANGES = 16
 """Ranges of the ids that may replace a token, by which their draws are counted."""
@@ -57,7 +58,7 @@ class Rulebook:
 
     @cached_property
     def is_reserved(self) -> NDArray[np.bool_]:
-        """bool [V], the ids that no text has: `[PAD]`, `[CLS]`, `[SEP]`, `[MASK]`."""
+        """Bool [V], the ids that no text has: `[PAD]`, `[CLS]`, `[SEP]`, `[MASK]`."""
         tokenizer = self.tokenizer
         table = np.zeros(tokenizer.vocab_size, np.bool_)
         table[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]] = True
@@ -71,6 +72,11 @@ class Rulebook:
         """
         wanted = np.maximum(1, np.rint(num_maskable * self.config.masked_lm_prob)).astype(np.int64)
         return np.minimum(np.minimum(wanted, self.config.prediction_limit), num_maskable)
+
+
+def count_maskable(examples: ExampleArrays) -> NDArray[np.int64]:
+    """Tokens of each example that are neither `[CLS]` nor `[SEP]`: int64 [n]."""
+    return examples.lengths - np.where(examples.segment_a_lengths == examples.lengths, 2, 3)
 
 
 def make_rulebook(manifest: DatasetManifest, tokenizer_json: bytes | None) -> Rulebook:

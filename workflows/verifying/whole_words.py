@@ -1,8 +1,8 @@
 """The words of examples whose tokens were chosen by whole words.
 
-In: examples, what was chosen in them and what stood there, and which ids are `##` pieces. Out: `Words`. A word
-is a piece and the `##` pieces that follow it within its segment (Google's whole-word masking); pieces at the
-front of a segment whose beginning was cut off are a word too. Deterministic.
+In: examples, what was chosen in them and what stood there, and which ids are `##` pieces. Out: `Words`. A
+word is a piece and the `##` pieces that follow it within its segment (Google's whole-word masking); pieces
+at the front of a segment whose beginning was cut off are a word too. Deterministic.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.example_arrays import ExampleArrays
+from workflows.verifying.rulebook import count_maskable
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Words:
             budget: int64 [n], tokens to choose.
         """
         is_part = (self.num_chosen > 0) & (self.num_chosen < self.sizes)
+        if not is_part.any():
+            return self.rows[:0]
         num_touched = np.bincount(self.rows[self.num_chosen > 0], minlength=self.num_examples)
         fits = np.zeros(self.num_examples, np.bool_)
         fits[self.rows[self.sizes <= budget[self.rows]]] = True
@@ -53,7 +56,7 @@ class Words:
         return self.rows[(self.num_chosen == 0) & (self.sizes <= left)]
 
     def ranks_of_single_pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """For each word of one piece: its rank among those of its example, their number, and if it was chosen.
+        """Of each word of one piece its rank among those of its example, their number, if it was chosen.
 
         Words of one size are alike to the draw, so each rank is as likely as any other.
         """
@@ -85,14 +88,16 @@ def find_words(
     is_text[examples.starts] = False
     is_text[examples.starts + examples.segment_a_lengths - 1] = False
     is_text[examples.starts + examples.lengths - 1] = False
-    goes_on = is_continuation[ids]
-    goes_on[1:] &= is_text[:-1]
-    first_pieces = np.flatnonzero(is_text & ~goes_on)
-    word_of = np.cumsum(is_text & ~goes_on) - 1
-    num_words = len(first_pieces)
+    begins = ~is_continuation[ids]
+    begins[1:] |= ~is_text[:-1]
+    begins = begins[is_text]
+    first_pieces = np.flatnonzero(begins)
+    # Of each chosen place its rank among all tokens of text, then the word that this one belongs to.
+    chosen_text = np.searchsorted(np.flatnonzero(is_text), places[is_text[places]])
+    words_of_chosen = (np.cumsum(begins, dtype=np.int32) - 1)[chosen_text]
     return Words(
         num_examples=len(examples),
-        rows=np.searchsorted(examples.starts, first_pieces, side="right") - 1,
-        sizes=np.bincount(word_of[is_text], minlength=num_words),
-        num_chosen=np.bincount(word_of[places[is_text[places]]], minlength=num_words),
+        rows=np.repeat(np.arange(len(examples)), count_maskable(examples))[first_pieces],
+        sizes=np.diff(first_pieces, append=len(begins)),
+        num_chosen=np.bincount(words_of_chosen, minlength=len(first_pieces)),
     )

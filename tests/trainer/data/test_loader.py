@@ -14,13 +14,16 @@ import torch
 
 from schemas.errors import CorruptDataError, UsageError
 from trainer.data import loader as loader_module
-from trainer.data.batches import Batch
+from trainer.data.batches import NO_LABEL, Batch
 from trainer.data.blocks import iterate_blocks
 from trainer.data.dataset import Dataset, open_dataset
-from trainer.data.loader import StreamingLoader, iterate_once
+from trainer.data.loader import StreamingLoader, iterate_once, merge_states
 
 LANES = 8
 RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 6, "seed": 5}
+# Rows of 64 hold two examples or three, so that microbatches are of about as many examples as the padded ones.
+PACKED_RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 2, "row_length": 64, "seed": 5}
+both_forms = pytest.mark.parametrize("run", [RUN, PACKED_RUN], ids=["padded", "packed"])
 
 
 @pytest.fixture
@@ -41,6 +44,12 @@ def take(loader: StreamingLoader, num_steps: int) -> list[list[Batch]]:
 
 def rows(batch: Batch) -> list[tuple[int, ...]]:
     """The examples of a batch by their tokens, which tell them apart."""
+    if batch.packing is not None:
+        flat, firsts = batch.input_ids.flatten(), batch.packing.first_positions[: batch.num_examples]
+        return [
+            tuple(flat[first : first + length].tolist())
+            for first, length in zip(firsts, batch.lengths, strict=True)
+        ]
     return [tuple(row[:length].tolist()) for row, length in zip(batch.input_ids, batch.lengths, strict=True)]
 
 
@@ -59,11 +68,11 @@ def equal(one: Batch, other: Batch) -> bool:
 
 
 def global_steps(
-    dataset: Dataset, world_size: int, num_steps: int, state: dict[str, Any] | None
+    dataset: Dataset, run: dict[str, Any], world_size: int, num_steps: int, state: dict[str, Any] | None
 ) -> tuple[list[list[Batch]], dict[str, Any]]:
     """Steps of all ranks put together in the order of their lanes, and the state afterwards."""
     ranks = [
-        StreamingLoader(dataset, "train", rank=rank, world_size=world_size, state=state, **RUN)
+        StreamingLoader(dataset, "train", rank=rank, world_size=world_size, state=state, **run)
         for rank in range(world_size)
     ]
     steps = []
@@ -71,31 +80,45 @@ def global_steps(
         by_lane = {lane: batch for rank in ranks for lane, batch in zip(rank.lanes, next(rank), strict=True)}
         assert sorted(by_lane) == list(range(LANES))
         steps.append([by_lane[lane] for lane in range(LANES)])
-    states = [rank.state_dict() for rank in ranks]
-    assert all(found == states[0] for found in states)
+    states = [json.loads(json.dumps(rank.state_dict())) for rank in ranks]
     for rank in ranks:
         rank.close()
-    return steps, json.loads(json.dumps(states[0]))
+    return steps, merge_states(states[::-1])
 
 
-def test_the_sequence_of_global_batches_does_not_depend_on_the_ranks(dataset: Dataset) -> None:
-    with StreamingLoader(dataset, "train", **RUN) as alone:
+@both_forms
+def test_the_sequence_of_global_batches_does_not_depend_on_the_ranks(
+    dataset: Dataset, run: dict[str, Any]
+) -> None:
+    with StreamingLoader(dataset, "train", **run) as alone:
         expected = take(alone, 29)
     # Steps at so many ranks, one resumed from the other.
     plan = [(4, 3), (1, 5), (8, 1), (2, 7), (3, 6), (1, 7)]
     state, found = None, []
     for world_size, num_steps in plan:
-        steps, state = global_steps(dataset, world_size, num_steps, state)
+        steps, state = global_steps(dataset, run, world_size, num_steps, state)
         found += steps
     assert len(found) == len(expected)
     for one, other in zip(expected, found, strict=True):
         assert all(equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def test_states_of_ranks_make_one(dataset: Dataset) -> None:
+    with StreamingLoader(dataset, "train", **RUN) as alone:
+        take(alone, 9)
+        expected = alone.state_dict()
+    _, state = global_steps(dataset, RUN, 3, 9, None)
+    assert state == expected
+    assert list(state["cursors"]) == [str(lane) for lane in range(LANES)]
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 3, 8])
 @pytest.mark.parametrize("window_examples", [20, 65_536])
-def test_each_example_once_an_epoch(dataset: Dataset, lanes: int, window_examples: int) -> None:
-    run = {**RUN, "lanes": lanes, "window_examples": window_examples}
+@both_forms
+def test_each_example_once_an_epoch(
+    dataset: Dataset, run: dict[str, Any], lanes: int, window_examples: int
+) -> None:
+    run = {**run, "lanes": lanes, "window_examples": window_examples}
     epochs: dict[int, Counter[tuple[int, ...]]] = {0: Counter(), 1: Counter()}
     with StreamingLoader(dataset, "train", **run) as loader:
         cursors = [(0, 0, 0)] * lanes
@@ -107,26 +130,55 @@ def test_each_example_once_an_epoch(dataset: Dataset, lanes: int, window_example
     assert epochs[0] == epochs[1] == Counter(stored_rows(dataset))
 
 
-def test_a_step_is_resumable_wherever_the_thread_has_read_to(dataset: Dataset) -> None:
-    with StreamingLoader(dataset, "train", prefetch_steps=16, **RUN) as whole:
+@both_forms
+def test_a_step_is_resumable_wherever_the_thread_has_read_to(dataset: Dataset, run: dict[str, Any]) -> None:
+    with StreamingLoader(dataset, "train", prefetch_steps=16, **run) as whole:
         steps, states = [], []
         for _ in range(12):
             states.append(whole.state_dict())
             steps.append(next(whole))
     for number, state in enumerate(states):
-        with StreamingLoader(dataset, "train", state=state, prefetch_steps=0, **RUN) as resumed:
+        with StreamingLoader(dataset, "train", state=state, prefetch_steps=0, **run) as resumed:
             for expected in steps[number : number + 2]:
                 assert all(equal(a, b) for a, b in zip(expected, next(resumed), strict=True))
 
 
 @pytest.mark.parametrize("prefetch_steps", [1, 5])
-def test_reading_ahead_changes_nothing(dataset: Dataset, prefetch_steps: int) -> None:
+@both_forms
+def test_reading_ahead_changes_nothing(dataset: Dataset, run: dict[str, Any], prefetch_steps: int) -> None:
     with (
-        StreamingLoader(dataset, "train", prefetch_steps=0, **RUN) as plain,
-        StreamingLoader(dataset, "train", prefetch_steps=prefetch_steps, **RUN) as ahead,
+        StreamingLoader(dataset, "train", prefetch_steps=0, **run) as plain,
+        StreamingLoader(dataset, "train", prefetch_steps=prefetch_steps, **run) as ahead,
     ):
         for one, other in zip(take(plain, 40), take(ahead, 40), strict=True):
             assert all(equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_fixed_sizes_change_the_shapes_alone(dataset: Dataset) -> None:
+    with (
+        StreamingLoader(dataset, "train", **PACKED_RUN) as exact,
+        StreamingLoader(dataset, "train", fixed_sizes=True, **PACKED_RUN) as fixed,
+    ):
+        pairs = [pair for _ in range(40) for pair in zip(next(exact), next(fixed), strict=True)]
+    for one, other in pairs:
+        assert rows(one) == rows(other)
+        assert torch.equal(one.masked_ids, other.masked_ids[other.masked_ids != NO_LABEL])
+    shapes = {(*b.input_ids.shape, *b.masked_ids.shape, *b.next_sentence_labels.shape) for _, b in pairs}
+    assert len(shapes) == 1
+    assert {one.input_ids.shape[0] for one, _ in pairs} == {1, 2}
+
+
+def test_rows_shorter_than_the_examples_are_refused(dataset: Dataset) -> None:
+    with pytest.raises(UsageError, match=r"examples of up to 32 tokens, which rows of 16 can't hold"):
+        StreamingLoader(dataset, "train", **{**PACKED_RUN, "row_length": 16})
+
+
+def test_a_padded_position_is_refused_by_a_packed_run(dataset: Dataset) -> None:
+    with StreamingLoader(dataset, "train", **RUN) as loader:
+        state = loader.state_dict()
+    run = {**RUN, "row_length": 64}
+    with pytest.raises(UsageError, match="another run: row_length None there, 64 here"):
+        StreamingLoader(dataset, "train", state=state, **run)
 
 
 def test_another_seed_is_another_order(dataset: Dataset) -> None:

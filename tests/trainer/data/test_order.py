@@ -115,7 +115,7 @@ class TestUnitsAndWindows:
         assert plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size).num_windows == num_windows
 
 
-    @pytest.mark.parametrize(("num_rows", "num_windows"), [(2, 4), (7, 4), (8, 3), (12, 2), (13, 1), (90, 1)])
+    @pytest.mark.parametrize(("num_rows", "num_windows"), [(2, 4), (7, 4), (8, 3), (15, 2), (16, 1), (90, 1)])
     def test_packed_windows_hold_a_microbatch_of_rows_each_on_average(
         self, num_rows: int, num_windows: int
     ) -> None:
@@ -143,7 +143,7 @@ class TestMicrobatches:
         pairs = zip(order.microbatches(one, lengths), again, strict=True)
         assert all((a.examples == b.examples).all() for a, b in pairs)
         other = order.microbatches(two._replace(num_examples=one.num_examples), lengths)
-        assert any((a.examples != b.examples).any() for a, b in zip(again, other, strict=True))
+        assert not all(np.array_equal(a.examples, b.examples) for a, b in zip(again, other, strict=True))
 
 
 class TestCursor:
