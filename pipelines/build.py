@@ -133,6 +133,9 @@ def describe_oddities(manifest: DatasetManifest, pools: Sequence[PoolDescriptor]
     for split in SPLITS:
         if any(pool.split == split for pool in pools) and not manifest.shards_of(split):
             yield f"no document in {split} gave an example: the split is left out"
+    asked, num_train = manifest.config.num_shards, len(manifest.shards_of("train"))
+    if asked is not None and num_train < asked:
+        yield f"train has {num_train} shards, not {asked}: the documents of the others gave no example"
     if manifest.config.objective == "next-sentence" and manifest.config.next_sentence_balance:
         num_is_next = sum(shard.num_is_next for shard in manifest.shards)
         share = num_is_next / manifest.num_examples

@@ -114,7 +114,8 @@ class DistinctWordEncoder:
         ]
         for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False):
             ids = np.array(encoding.ids, dtype=self._id_type).tobytes()
-            bounds = np.flatnonzero(np.diff(encoding.word_ids, prepend=-1, append=-1)) * self._id_type.itemsize
+            word_ids = np.array(encoding.word_ids, np.int64)
+            bounds = np.flatnonzero(np.diff(word_ids, prepend=-1, append=-1)) * self._id_type.itemsize
             for start, end in pairwise(bounds.tolist()):
                 yield ids[start:end]
 

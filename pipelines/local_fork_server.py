@@ -4,9 +4,9 @@ In: environment variables for a worker, a file for what it prints. Out: a runnin
 Nothing here is deterministic or has to be.
 
 A fresh Python takes more than a second to import Beam, for every worker and every job. So one process
-(`pipelines.local_worker`) imports it once and is forked whenever a worker is asked for, in milliseconds. It is
-started afresh, not forked from this process, which may have threads and connections that don't survive a fork.
-This module imports no Beam, so that a command can begin with `keep_fork_server` and import Beam meanwhile.
+(`pipelines.local_worker`) imports it once and is forked whenever a worker is asked for, in milliseconds. It
+is started afresh, not forked from this process, whose threads and connections wouldn't survive a fork. This
+module imports no Beam, so that a command can begin with `keep_fork_server` and import Beam meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import BinaryIO
+from typing import IO
 
 STATUS_BYTES = 4
 _TAIL_BYTES = 4096
@@ -84,14 +84,14 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipelines.local_worker"],
                 env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(_import_path())},
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C reaches the runner alone, which then ends its workers.
                 start_new_session=True,
             )
 
-    def fork(self, environment: Mapping[str, str], output: BinaryIO) -> ForkedWorker:
+    def fork(self, environment: Mapping[str, str], output: IO[bytes]) -> ForkedWorker:
         """Start a worker.
 
         Args:
@@ -109,9 +109,7 @@ class ForkServer:
             order.write(json.dumps(request).encode())
             order.flush()
             with contextlib.suppress(OSError):  # it died, which the worker's watcher will find out
-                socket.send_fds(
-                    self._control, [b"\n"], [theirs.fileno(), output.fileno(), order.fileno()]
-                )
+                socket.send_fds(self._control, [b"\n"], [theirs.fileno(), output.fileno(), order.fileno()])
         return ForkedWorker(ours)
 
     def is_running(self) -> bool:
@@ -127,9 +125,16 @@ class ForkServer:
 
     def last_words(self) -> str:
         """What the process printed at last, which says why it died."""
-        size = os.fstat(self._output.fileno()).st_size
-        start = max(0, size - _TAIL_BYTES)
-        return os.pread(self._output.fileno(), _TAIL_BYTES, start).decode(errors="replace")
+        return read_tail(self._output)
+
+
+def read_tail(file: IO[bytes]) -> str:
+    """The last lines of what a process printed to a file; none of one that is closed."""
+    try:
+        start = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+        return os.pread(file.fileno(), _TAIL_BYTES, start).decode(errors="replace")
+    except ValueError:  # closed meanwhile
+        return ""
 
 
 class _SharedServer:

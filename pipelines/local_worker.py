@@ -6,8 +6,8 @@ options). Out: nothing but what the pipeline writes, and the exit code of each w
 worker ends when the launching process closes its socket, and all end when that process does, which the
 operating system sees to whichever way it dies.
 
-`python -m pipelines.local_worker` imports Beam and the steps once and is forked for every worker. A fork takes
-along only the thread that asks for it, so nothing here may start one, or use gRPC, before that.
+`python -m pipelines.local_worker` imports Beam and the steps once and is forked for every worker. A fork
+takes along only the thread that asks for it, so nothing here may start one, or use gRPC, before that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLING_MILLISECONDS = 5
 def main() -> None:
     """Import what workers need, then fork one for each request until the launching process ends."""
     with importing_fast():
-        import apache_beam.runners.worker.sdk_worker_main
+        import apache_beam.runners.worker.sdk_worker_main  # noqa: F401
 
         import pipelines.build_steps
         import pipelines.ingest_steps  # noqa: F401

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import signal
 import tempfile
@@ -25,14 +24,13 @@ from apache_beam.portability.api import beam_fn_api_pb2, endpoints_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
 from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 
-from pipelines.local_fork_server import use_fork_server
+from pipelines.local_fork_server import read_tail, use_fork_server
 from schemas.errors import ClozelineError
 
 WORKER_URN = "clozeline:env:local_worker:v1"
 
 _DEATH_SECONDS = 5.0
 _POLL_SECONDS = 0.2
-_TAIL_BYTES = 4096
 _LOG_LINE = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):")
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +78,7 @@ class LocalWorkerHandler(GrpcWorkerHandler):
     def stop_worker(self) -> None:
         """Wait for the end of the process, and keep what it printed for `--debug`."""
         self._process.wait()
-        for line in self._read_output().splitlines():
+        for line in read_tail(self._output).splitlines():
             _LOGGER.debug("%s: %s", self.worker_id, line)
         self._output.close()
         self._holding.close()
@@ -114,7 +112,7 @@ class LocalWorkerHandler(GrpcWorkerHandler):
         self.data_conn._read_inputs = lambda elements: read_inputs(_until_broken(elements))
 
     def _describe_death(self, code: int | None) -> str:
-        output = self._read_output()
+        output = read_tail(self._output)
         if code is None:
             how, output = "with the process that it was forked from", output or self._fork_server.last_words()
         else:
@@ -127,15 +125,6 @@ class LocalWorkerHandler(GrpcWorkerHandler):
             f"a worker process died ({how}){cause}{words}\n"
             f"Finished work is kept: run the same command again, with fewer --workers if memory is short."
         )
-
-    def _read_output(self) -> str:
-        try:
-            size = os.fstat(self._output.fileno()).st_size
-            return os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(
-                errors="replace"
-            )
-        except ValueError:  # closed meanwhile
-            return ""
 
 
 def _until_broken(stream: Iterator[Any]) -> Iterator[Any]:

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
 
@@ -30,6 +31,8 @@ from pipelines.output_lock import hold_lock
 from schemas.errors import ClozelineError, UsageError
 
 WORK_FOLDER_NAME = "_work"
+READING_THREADS = 16
+"""Records read at a time: in an object store each takes tens of milliseconds, nearly all of them waiting."""
 
 _CONFIG_NAME = "config.json"
 _LOCK_NAME = "lock"
@@ -199,21 +202,22 @@ class WorkFolder:
         return dict(record["record"])
 
     def read_records(self, pieces: Iterable[str]) -> list[dict[str, Any]]:
-        """The records of finished pieces, without looking at their files again.
+        """The records of finished pieces in their order, without looking at their files again.
 
         Raises:
             ClozelineError: one of them isn't finished.
         """
-        records = []
-        for piece in pieces:
-            sidecar = self._read_sidecar(piece)
-            if sidecar is None:
-                raise ClozelineError(
-                    f"{self._sidecar_path(piece)} is missing or damaged, though its work was done\n"
-                    "Run the same command again: it does what is missing."
-                )
-            records.append(dict(sidecar["record"]))
-        return records
+        with ThreadPoolExecutor(READING_THREADS) as threads:
+            return list(threads.map(self._read_record, pieces))
+
+    def _read_record(self, piece: str) -> dict[str, Any]:
+        sidecar = self._read_sidecar(piece)
+        if sidecar is None:
+            raise ClozelineError(
+                f"{self._sidecar_path(piece)} is missing or damaged, though its work was done\n"
+                "Run the same command again: it does what is missing."
+            )
+        return dict(sidecar["record"])
 
     def _sidecar_path(self, piece: str) -> str:
         return storage.join(self.path, f"{piece}.json")

@@ -49,7 +49,7 @@ class TrainingJob:
         datasets: what it trains on.
         ranks: this process and the others.
         stepper: holds the model and the optimiser.
-        notes: what a person should know of the weights that the run begins with.
+        notes: what a person should know of the weights and the batches that the run begins with.
     """
 
     record: RunRecord
@@ -194,9 +194,9 @@ def assemble(
     if ranks.device.type == "cpu":
         keep_freed_memory()
     model = BertForPretraining(record.model, seed=config.seed)
-    notes: tuple[str, ...] = ()
+    notes = describe_rounding(record)
     if config.init is not None and with_initial_weights:
-        notes = copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
+        notes += copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
     model.encoder.recomputes_layers = config.activation_checkpointing
     model.to(ranks.device)
     optimiser = build_optimizer(
@@ -218,6 +218,18 @@ def assemble(
         has_fixed_sizes=record.plan.row_length is not None,
     )
     return TrainingJob(record=record, datasets=datasets, ranks=ranks, stepper=stepper, notes=notes)
+
+
+def describe_rounding(record: RunRecord) -> tuple[str, ...]:
+    """A note where a step takes fewer tokens than were asked for."""
+    asked, taken = record.config.tokens_per_batch, record.plan.tokens_per_batch
+    if asked is None or taken is None or asked == taken:
+        return ()
+    plan = record.plan
+    return (
+        f"--tokens-per-batch {asked:,}: a step takes {taken:,} tokens at most, {plan.microbatch_size} rows of "
+        f"{plan.row_length} in each of {plan.lanes} microbatches.",
+    )
 
 
 def keep_freed_memory() -> None:

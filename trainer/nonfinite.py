@@ -64,10 +64,11 @@ class NonfiniteSteps:
         allowed = self._job.record.config.skip_nonfinite
         if num_skipped <= allowed:
             return
-        field = next(field for field in _NAMES if not math.isfinite(getattr(result, field)))
+        numbers = [(name, getattr(result, field)) for field, name in _NAMES.items()]
+        name, value = next((name, value) for name, value in numbers if not math.isfinite(value))
         after = f" after {allowed} skipped {'step' if allowed == 1 else 'steps'}" if allowed else ""
         raise ClozelineError(
-            f"Training diverged: the {_NAMES[field]} of step {step} is {getattr(result, field)}{after}; {place}.\n"
+            f"Training diverged: the {name} of step {step} is {value}{after}; {place}.\n"
             f"No checkpoint holds it: go on without such steps by `clozeline train --resume "
             f"{shlex.quote(self._run.path)} --skip-nonfinite {max(10, 2 * num_skipped)}`, or train anew with "
             f"a lower --learning-rate or more --warmup-steps."

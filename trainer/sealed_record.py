@@ -28,11 +28,7 @@ class SealedRecord(FrozenModel):
     sha256: Sha256 | None = None
 
     def to_sealed_json(self) -> bytes:
-        """The content of its file.
-
-        Raises:
-            ValueError: a number in it is not finite.
-        """
+        """The content of its file."""
         fields = self.model_dump(mode="json", exclude={_SEAL})
         fields[_SEAL] = _digest(fields)
         return (json.dumps(fields, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -44,7 +40,10 @@ def is_intact(content: bytes) -> bool:
     Args:
         content: a JSON object.
     """
-    fields = json.loads(content)
+    try:
+        fields = json.loads(content)
+    except ValueError:
+        return False
     seal = fields.pop(_SEAL, None)
     return seal is None or seal == _digest(fields)
 

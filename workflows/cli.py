@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("prepare", "Run vocab, ingest and build from one recipe."),
     "inspect": ("inspect", "Show examples of a dataset as a person reads them."),
     "verify": ("verify", "Check every file and every example of a corpus or a dataset."),
-    "report": ("report", "Write an HTML page that shows a corpus or a dataset."),
+    "report": ("report", "Write an HTML page that shows a corpus, a dataset or a training run."),
     "plan": ("plan", "Work out what a training run takes."),
     "train": ("train", "Train a BERT on one or more datasets."),
     "evaluate": ("evaluate", "Measure a trained model on held-out examples."),

@@ -19,6 +19,8 @@ from typing import Any
 import click
 
 _SECONDS_BETWEEN_LINES = 10.0
+# In a narrower terminal what is noted stands below the progress, not beside it.
+_WIDE_COLUMNS = 110
 
 
 class Terminal:
@@ -187,10 +189,11 @@ class _BarReporter(WorkReporter):
 
     update: Callable[..., None]
 
-    def __init__(self, unit: str, then: str) -> None:
+    def __init__(self, unit: str, then: str, before_note: str = ", ") -> None:
         super().__init__()
         self._unit = unit
         self._then = then
+        self._before_note = before_note
         self._done = ""
 
     def __call__(self, done: int, total: int) -> None:
@@ -203,7 +206,7 @@ class _BarReporter(WorkReporter):
             facts.append(self._then)
         elif rate > 0:
             facts.append(f"{format_seconds((total - done) / rate)} left")
-        self.update(completed=done, total=total, facts=", ".join(filter(None, [*facts, self._note])))
+        self.update(completed=done, total=total, facts=self._with_note(", ".join(facts)))
 
     @property
     def elapsed(self) -> str:
@@ -213,9 +216,12 @@ class _BarReporter(WorkReporter):
     def close(self) -> None:
         """Leave the last count, or nothing of work that was found done or failed before its first piece."""
         if self._done:
-            self.update(facts=", ".join(filter(None, [self._done, self._note])))
+            self.update(facts=self._with_note(self._done))
         else:
             self.update(visible=False)
+
+    def _with_note(self, facts: str) -> str:
+        return f"{facts}{self._before_note}{self._note}" if self._note else facts
 
 
 @contextmanager
@@ -233,7 +239,7 @@ def _progress_bar(title: str, unit: str, then: str) -> Iterator[WorkReporter]:
     )
     # redirect_*: what a library prints must not pass through the bar to standard output.
     with rich_progress.Progress(*columns, console=console, redirect_stdout=False) as bar:
-        report = _BarReporter(unit, then)
+        report = _BarReporter(unit, then, ", " if console.width >= _WIDE_COLUMNS else "\n")
         task = bar.add_task(title, total=None, facts="starting", report=report)
         report.update = partial(bar.update, task)
         try:

@@ -51,9 +51,7 @@ def run_training(terminal: Terminal, config: TrainConfig, *, overwrite: bool = F
     from trainer.loop import train
 
     with terminal.work("train", "steps") as progress:
-        summary = train(
-            config, progress, _note_metrics(progress), on_note=terminal.warn, overwrite=overwrite
-        )
+        summary = train(config, progress, _note_metrics(progress), on_note=terminal.warn, overwrite=overwrite)
     return _as_result(summary)
 
 
@@ -148,7 +146,7 @@ def describe_metrics(metrics: Mapping[str, Any]) -> str:
     words = []
     if metrics["loss"] is not None:
         words.append(f"loss {metrics['loss']:.3f}")
-    for name, label in (("masked_lm_accuracy", "masked-LM"), ("next_sentence_accuracy", "next-sentence")):
+    for name, label in (("masked_lm_accuracy", "MLM"), ("next_sentence_accuracy", "NSP")):
         if metrics[name] is not None:
             words.append(f"{label} {metrics[name]:.0%}")
     words.append(f"{format_count(metrics['tokens_per_second'])} tokens/s")

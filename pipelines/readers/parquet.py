@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines import storage
@@ -63,7 +64,7 @@ def read_parquet(
             num_rows = _choose_batch_rows(file.metadata.row_group(index), text_field)
             for batch in file.iter_batches(num_rows, row_groups=[index], columns=columns, use_threads=False):
                 document_ids = _read_identifiers(batch[id_field]) if has_ids else [None] * len(batch)
-                texts = batch[text_field].cast(pa.large_binary()).to_pylist()
+                texts = _read_texts(batch[text_field], max_document_bytes)
                 for document_id, text in zip(document_ids, texts, strict=True):
                     document_id = document_id or collector.name(row)
                     row += 1
@@ -86,6 +87,15 @@ def _choose_batch_rows(group: pq.RowGroupMetaData, text_field: str) -> int:
             average = column.total_uncompressed_size / max(group.num_rows, 1)
             return max(1, min(int(BATCH_BYTES / max(average, 1.0)), _MAX_ROWS))
     return _MAX_ROWS
+
+
+def _read_texts(column: pa.Array, max_document_bytes: int) -> list[bytes | None]:
+    """The texts; of one that is too long only as much as shows that it is."""
+    texts = column.cast(pa.large_binary())
+    # A cell of hundreds of MB is in memory twice by now, and must not be a third time.
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) > max_document_bytes:
+        texts = pc.binary_slice(texts, 0, max_document_bytes + 1)
+    return texts.to_pylist()
 
 
 def _read_identifiers(column: pa.Array) -> list[str | None]:

@@ -15,6 +15,7 @@ from pipelines.duplicates import HASH_RECORD, MAX_COMPARED_DOCUMENTS, NUM_BUCKET
 from pipelines.pools import choose_num_pools
 from pipelines.reads import MAX_READ_BYTES, MIN_READ_BYTES
 from pipelines.row_groups import choose_row_group_tokens
+from pipelines.work_folder import READING_THREADS
 from schemas.configs import IngestConfig
 
 SIZES = (10**11, 10**12, 10**13)
@@ -37,7 +38,7 @@ class Shares:
     manifest_bytes_a_file: int = 205
     manifest_bytes_a_row_group: int = 127
     manifest_bytes_a_shard: int = 600
-    plan_bytes_a_row_group: int = 136
+    plan_bytes_a_row_group: int = 161
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ class Scale:
 
     @property
     def commit_seconds(self) -> float:
-        """`build`'s last step looks for the record of each pool and reads it, one after another."""
-        return 2 * self.num_pools * REQUEST_SECONDS
+        """`build`'s last step looks for the record of each pool and reads it, some at a time."""
+        return 2 * self.num_pools * REQUEST_SECONDS / READING_THREADS
 
     @property
     def core_hours(self) -> float:

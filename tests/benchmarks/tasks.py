@@ -7,6 +7,9 @@ side that is compared with.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +22,10 @@ def ingest_and_build(
     watch: Watch, documents: str, tokenizer: str, output: str, workers: int, keep_duplicates: bool
 ) -> dict[str, Any]:
     """JSONL to masked shards, as the two commands do it; the imports, Beam's among them, count."""
-    with watch:
-        from workflows.stages import RunOptions, importing_beam
-
-        with importing_beam(RunOptions(workers=workers)):
-            from pipelines.build import run_build
-            from pipelines.ingest import run_ingest
-            from schemas.configs import BuildConfig, IngestConfig
+    with watch, _start_as_a_command(workers, "pipelines.ingest", "pipelines.build"):
+        from pipelines.build import run_build
+        from pipelines.ingest import run_ingest
+        from schemas.configs import BuildConfig, IngestConfig
 
         config = IngestConfig(inputs=(documents,), format="jsonl", keep_duplicates=keep_duplicates)
         corpus = run_ingest(config, tokenizer, f"{output}/corpus", workers=workers)
@@ -39,12 +39,9 @@ def ingest_and_build(
 
 def build_again(watch: Watch, corpus: str, output: str, seed: int) -> dict[str, Any]:
     """Masked shards of a corpus that is there already, with another seed; the imports count."""
-    with watch:
-        from workflows.stages import RunOptions, importing_beam
-
-        with importing_beam(RunOptions(workers=1)):
-            from pipelines.build import run_build
-            from schemas.configs import BuildConfig
+    with watch, _start_as_a_command(1, "pipelines.build"):
+        from pipelines.build import run_build
+        from schemas.configs import BuildConfig
 
         dataset = run_build(BuildConfig(seed=seed), corpus, output, workers=1)
     return {"num_examples": dataset.manifest.num_examples}
@@ -64,3 +61,19 @@ def encode_sentences(watch: Watch, sentences: str, tokenizer: str) -> dict[str, 
             encodings = encoder.encode_batch_fast(batch, add_special_tokens=False)
         num_sentences += len(encodings)
     return {"num_sentences": num_sentences}
+
+
+@contextlib.contextmanager
+def _start_as_a_command(workers: int, *modules: str) -> Iterator[None]:
+    """Import modules and start what workers are forked from, as `workflows.stages` does.
+
+    It ends with the block, so that its processor time and its peak memory are counted.
+    """
+    from pipelines.fast_import import importing_fast
+    from pipelines.local_fork_server import use_fork_server
+
+    with use_fork_server() if workers > 1 else contextlib.nullcontext():
+        with importing_fast():
+            for module in modules:
+                importlib.import_module(module)
+        yield

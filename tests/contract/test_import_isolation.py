@@ -40,7 +40,8 @@ def test_no_module_of_a_package_loads_what_belongs_to_others(package: str, forbi
 def test_a_dataset_is_inspected_and_verified_without_torch_or_beam() -> None:
     program = (
         "import sys\n"
-        "import trainer.data.dataset, trainer.data.blocks, workflows.inspecting, workflows.verifying\n"
+        "import trainer.data.dataset, trainer.data.blocks, workflows.inspecting\n"
+        "import workflows.verifying.dataset_checks, workflows.verifying.corpus_checks\n"
         "print(sorted({'torch', 'apache_beam'} & set(sys.modules)))\n"
     )
     assert _run(program) == "[]"

@@ -61,6 +61,16 @@ def test_the_folder_holds_what_the_manifest_lists(dataset: Path, manifest: dict[
         assert (hashlib.sha256(content).hexdigest(), len(content)) == (shard["sha256"], shard["size_bytes"])
 
 
+@pytest.mark.parametrize("name", ["dataset/dataset.json", "corpus/corpus.json"])
+def test_a_manifest_has_the_checksum_of_its_other_fields(folder: Path, name: str) -> None:
+    content = (folder / name).read_text(encoding="utf-8")
+    fields = json.loads(content)
+    assert content == json.dumps(fields, sort_keys=True, indent=1) + "\n"
+    checksum = fields.pop("checksum")
+    compact = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    assert checksum == hashlib.sha256(compact.encode()).hexdigest()
+
+
 def test_the_tokenizer_is_the_one_of_the_manifest(dataset: Path, manifest: dict[str, Any]) -> None:
     content = (dataset / "tokenizer.json").read_bytes()
     record = manifest["tokenizer"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 PROGRAM = (sys.executable, "-c", "from workflows.cli import main; main()")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -97,10 +98,14 @@ def signal_rank_1(process: subprocess.Popen[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("send", [signal_torchrun, signal_rank_1], ids=lambda send: send.__name__)
 def test_all_ranks_stop_at_the_same_step_with_one_checkpoint_and_go_on(
-    made: Path, tmp_path: Path, send: Callable[[subprocess.Popen[str]], None]
+    made: Path, tmp_path: Path, invoke: Callable[..., Result], send: Callable[[subprocess.Popen[str]], None]
 ) -> None:
-    output = tmp_path / "run"
-    process = train_for_ever(made / "dataset", output, TORCHRUN)
+    output, dataset = tmp_path / "run", tmp_path / "dataset"
+    # Blocks enough for two ranks.
+    blocks = ("--max-seq-length", "32", "--examples-per-block", "8", "--workers", "1")
+    built = invoke("build", "--corpus", str(made / "corpus"), "--output", str(dataset), *blocks)
+    assert built.exit_code == 0, built.output
+    process = train_for_ever(dataset, output, TORCHRUN)
     send(process)
     stdout, stderr = process.communicate()
     assert process.returncode != 0

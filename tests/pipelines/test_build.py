@@ -311,6 +311,48 @@ def test_other_objectives(corpus: Path, tmp_path: Path, objective: str) -> None:
         assert tokens == text
 
 
+def test_shards_by_choice(corpus: Path, tmp_path: Path) -> None:
+    """More shards than the five row groups, and no token lost or doubled."""
+    manifest = build(
+        corpus, tmp_path / "dataset", CONFIG.model_copy(update={"objective": "mlm", "num_shards": 12})
+    )
+
+    assert [shard.name for shard in manifest.shards_of("train")] == [
+        f"train-{index:05d}-of-00012.tar" for index in range(12)
+    ]
+    assert len(manifest.shards_of("validation")) == 2
+    assert sum(shard.num_documents for shard in manifest.shards_of("train")) == 150
+    found = Counter(
+        token for row in read_examples(tmp_path / "dataset") for segment in restore(row) for token in segment
+    )
+    text = Counter(token for group in GROUPS[:5] for d in group for s in d for token in s)
+    assert found == text
+
+
+def test_examples_a_shard_by_choice(corpus: Path, tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"examples_per_shard": 50, "duplicate_factor": 2})
+
+    manifest = build(corpus, tmp_path / "dataset", config)
+
+    shards = manifest.shards_of("train")
+    assert len(shards) > 5
+    assert sum(shard.num_examples for shard in shards) / len(shards) == pytest.approx(50, rel=0.15)
+    assert manifest.config == config
+
+
+def test_shards_without_an_example_give_a_warning(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    # Six documents of the same text and one pair that differs.
+    documents = [[[70, 71]]] * 6 + [[[72], [73]], [[74], [75]]]
+    write_corpus(tmp_path / "corpus", tiny_tokenizer, {"train/a.parquet": [documents]})
+    config = CONFIG.model_copy(update={"num_shards": 4})
+
+    result = run_build(config, str(tmp_path / "corpus"), str(tmp_path / "dataset"), workers=1)
+
+    num_shards = len(result.manifest.shards)
+    assert 1 <= num_shards < 4
+    assert any(f"train has {num_shards} shards, not 4" in warning for warning in result.warnings)
+
+
 def test_one_document_is_a_clear_error(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     write_corpus(tmp_path / "corpus", tiny_tokenizer, {"train/a.parquet": [[[[70, 71], [72]]]]})
 

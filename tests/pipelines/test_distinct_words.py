@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -81,10 +81,12 @@ def test_never_asks_about_a_word_that_is_unknown_by_its_length(library: Counting
     assert library.asked == ["\x00" * 10 + "a" * 100]
 
 
-@given(st.lists(st.text("abcdefgst0189", min_size=1, max_size=120), min_size=1, max_size=300))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.text("abcdefgst0189", min_size=1, max_size=120), min_size=1, max_size=300))
 def test_pieces_asked_about_together_get_the_ids_that_each_gets_alone(
     tiny_tokenizer: Tokenizer, pieces: list[str]
 ) -> None:
     encoded = make_encoder(CountingTokenizer(tiny_tokenizer)).encode(pieces)
     for piece, ids in zip(pieces, encoded, strict=True):
-        assert ids_of(ids) == tiny_tokenizer.encode(piece, add_special_tokens=False).ids
+        alone = tiny_tokenizer.encode(piece, add_special_tokens=False).ids
+        assert ids_of(ids) == (alone if len(piece) <= 100 else [5])

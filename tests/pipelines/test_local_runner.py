@@ -112,9 +112,10 @@ def test_options_and_environment_reach_the_workers(tmp_path: Path) -> None:
     [
         (lambda: os._exit(7), "exit code 7"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL); the usual cause is too little memory"),
+        (lambda: os.kill(os.getppid(), signal.SIGKILL), "with the process that it was forked from"),
         (lambda: (sys.stderr.write("last words\n"), sys.stderr.flush(), os.abort()), "SIGABRT): last words"),
     ],
-    ids=["exit", "killed", "aborted"],
+    ids=["exit", "killed", "all at once", "aborted"],
 )
 def test_a_dead_worker_ends_the_pipeline(die, described: str, capfd: pytest.CaptureFixture[str]) -> None:
     def work(number):

@@ -203,60 +203,68 @@ def test_shards_by_choice(choice: dict[str, int], expected: dict[str, int]) -> N
 
 def test_validation_never_hinders() -> None:
     """It is given the pools that its documents can fill, and as many as memory needs."""
-    few = make_manifest(
-        {"train/a.parquet": even_groups(50), "validation/a.parquet": [(digest(60), 3, 10**7)]}
-    )
-    large = make_manifest({"train/a.parquet": even_groups(50), "validation/a.parquet": even_groups(70)[50:]})
+    train = even_groups(50)
+    few = make_manifest({"train/a.parquet": train, "validation/a.parquet": [(digest(60), 3, 10**7)]})
+    many = make_manifest({"train/a.parquet": train, "validation/a.parquet": even_groups(150)[50:]})
 
     assert by_split(assign_pools(few, BuildConfig(num_shards=100))[0]) == {"train": 100, "validation": 1}
-    assert by_split(assign_pools(large, BuildConfig(num_shards=2))[0]) == {"train": 2, "validation": 1}
-    huge = make_manifest({"train/a.parquet": even_groups(50), "validation/a.parquet": even_groups(150)[50:]})
-    assert by_split(assign_pools(huge, BuildConfig(num_shards=2))[0]) == {"train": 2, "validation": 4}
+    # A hundred million tokens need four.
+    assert by_split(assign_pools(many, BuildConfig(num_shards=2))[0]) == {"train": 2, "validation": 4}
 
 
 @pytest.mark.parametrize(
-    ("choice", "message"),
+    ("choice", "found", "remedy"),
     [
         (
             {"num_shards": 3},
-            "--num-shards 3 makes shards of 33,333,333 tokens, but a worker holds 32,000,000 at most at a "
-            "time\nGive --num-shards 4 or more.",
+            "--num-shards 3 makes shards of 33,333,333 tokens, "
+            "but a worker holds 32,000,000 at most at a time",
+            ("num_shards", "4 or more"),
         ),
         (
             {"num_shards": 501},
-            "--num-shards 501 makes more shards than the documents in `train` can fill: 500\n"
-            "Give --num-shards 500 or fewer.",
+            "--num-shards 501 makes 501 shards, but the documents in `train` can fill 500 at most",
+            ("num_shards", "500 or fewer"),
         ),
         (
             {"examples_per_shard": 2_000_000},
-            "--examples-per-shard 2000000 makes 1 shards of 100,000,000 tokens, but a worker holds 32,000,000 "
-            "at most at a time\nGive --examples-per-shard 250000 or less.",
+            "--examples-per-shard 2000000 makes shards of 100,000,000 tokens, "
+            "but a worker holds 32,000,000 at most at a time",
+            ("examples_per_shard", "250000 or less"),
         ),
         (
             {"examples_per_shard": 1_000},
-            "--examples-per-shard 1000 makes 1,000 more shards than the documents in `train` can fill: 500\n"
-            "Give --examples-per-shard 2000 or more.",
+            "--examples-per-shard 1000 makes 1,000 shards, but the documents in `train` can fill 500 at most",
+            ("examples_per_shard", "2000 or more"),
         ),
     ],
-    ids=str,
+    ids=["few", "many", "large", "small"],
 )
-def test_a_choice_that_cannot_be_had_says_what_can(choice: dict[str, int], message: str) -> None:
+def test_a_choice_that_cannot_be_had_says_what_can(
+    choice: dict[str, int], found: str, remedy: tuple[str, str]
+) -> None:
     # 100 row groups of a million tokens and ten documents: a million examples.
     manifest = make_manifest({"train/a.parquet": even_groups(100)})
+    field, value = remedy
 
     with pytest.raises(UsageError) as caught:
         assign_pools(manifest, BuildConfig(**choice), 0.01)
-    assert str(caught.value) == message
-    (option, remedy) = message.rsplit("Give --", 1)[1].split(" ")[:2]
-    assert assign_pools(manifest, BuildConfig(**{option.replace("-", "_"): int(remedy)}), 0.01)
+
+    assert str(caught.value) == f"{found}\nGive --{field.replace('_', '-')} {value}."
+    assert assign_pools(manifest, BuildConfig(**{field: int(value.split()[0])}), 0.01)
 
 
-@pytest.mark.parametrize(("num_shards", "warned"), [(10, False), (11, True), (1, False)])
+def test_documents_larger_than_a_pool_are_no_reason_to_refuse() -> None:
+    manifest = make_manifest({"train/a.parquet": [(digest(0), 1, 40_000_000), (digest(1), 1, 40_000_000)]})
+
+    assert by_split(assign_pools(manifest, BuildConfig(num_shards=1))[0]) == {"train": 1}
+
+
+@pytest.mark.parametrize(("num_shards", "warned"), [(10, False), (11, True)])
 def test_shards_of_few_documents_give_a_warning(num_shards: int, warned: bool) -> None:
-    manifest = make_manifest(
-        {"train/a.parquet": even_groups(100), "validation/a.parquet": [(digest(200), 2, 9)]}
-    )
+    files = {"train/a.parquet": even_groups(100), "validation/a.parquet": [(digest(200), 2, 9)]}
 
-    _, warnings = assign_pools(manifest, BuildConfig(num_shards=max(num_shards, 4)))
+    _, warnings = assign_pools(make_manifest(files), BuildConfig(num_shards=num_shards))
 
+    # A thousand documents in all.
     assert any("about 90 documents" in warning for warning in warnings) == warned

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,26 @@ def test_documents_come_in_the_order_of_the_descriptor(tmp_path: Path, pool: Poo
     assert np.array_equal(tokens.sentence_offsets, expected.sentence_offsets)
     assert np.array_equal(tokens.document_offsets, expected.document_offsets)
     assert sorted(group.digest for group in pool.row_groups) == [group.digest for group in pool.row_groups]
+
+
+def test_parts_of_row_groups(tmp_path: Path, pool: PoolDescriptor) -> None:
+    first, second = (
+        group for group in pool.row_groups if group.file_name == "train/a.parquet" and group.index < 2
+    )
+    parts = (
+        replace(first, part=1, num_parts=3),
+        replace(second, part=0, num_parts=2),
+        replace(second, part=1, num_parts=2),
+    )
+
+    tokens = read_pool(str(tmp_path), replace(pool, row_groups=parts), 200)
+
+    expected = make_pool(
+        [*GROUPS[first.index][1::3], *GROUPS[second.index][::2], *GROUPS[second.index][1::2]]
+    )
+    assert np.array_equal(tokens.token_ids, expected.token_ids)
+    assert np.array_equal(tokens.sentence_offsets, expected.sentence_offsets)
+    assert np.array_equal(tokens.document_offsets, expected.document_offsets)
 
 
 def test_a_truncated_file_is_named(tmp_path: Path, pool: PoolDescriptor) -> None:

@@ -5,12 +5,14 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 
+from pipelines import storage
 from pipelines.hashing_writer import describe
-from pipelines.work_folder import WorkFolder, created_by, describe_difference
+from pipelines.work_folder import READING_THREADS, WorkFolder, created_by, describe_difference
 from schemas.errors import ClozelineError, UsageError
 
 OWNED = ("corpus.json", "train")
@@ -64,6 +66,39 @@ def test_a_damaged_piece_counts_as_not_done(tmp_path: Path, harm: str) -> None:
     if harm.startswith("sidecar"):
         with pytest.raises(ClozelineError, match=r"one\.json is missing or damaged"):
             work.read_records(["one"])
+
+
+def test_records_are_read_side_by_side_and_come_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = WorkFolder(str(tmp_path))
+    names = [f"piece-{index:02d}" for index in range(2 * READING_THREADS)]
+    with work.hold():
+        work.start(PINNED, overwrite=False, owned_names=OWNED)
+        for name in names:
+            write_piece(work, name)
+    read_bytes = storage.read_bytes
+    # Nobody goes on before a whole set of readers is there; the timeout only ends a test that fails.
+    together = threading.Barrier(READING_THREADS)
+
+    def wait_and_read(path: str) -> bytes:
+        together.wait(timeout=60)
+        return read_bytes(path)
+
+    monkeypatch.setattr(storage, "read_bytes", wait_and_read)
+
+    assert [record["piece"] for record in work.read_records(reversed(names))] == names[::-1]
+
+
+def test_of_missing_records_the_first_is_named(tmp_path: Path) -> None:
+    work = WorkFolder(str(tmp_path))
+    with work.hold():
+        work.start(PINNED, overwrite=False, owned_names=OWNED)
+        write_piece(work, "one")
+
+    with pytest.raises(ClozelineError, match=r"three\.json is missing"):
+        work.read_records(["one", "three", "two"])
+    assert work.read_records([]) == []
 
 
 def test_a_file_appears_only_whole(tmp_path: Path) -> None:

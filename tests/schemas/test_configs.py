@@ -23,6 +23,12 @@ def test_prediction_limit_is_what_was_asked_for() -> None:
     assert BuildConfig(max_predictions_per_seq=7).prediction_limit == 7
 
 
+def test_the_number_of_shards_is_chosen_once() -> None:
+    assert BuildConfig(num_shards=3).examples_per_shard is None
+    with pytest.raises(ValidationError, match="--num-shards and --examples-per-shard both decide"):
+        BuildConfig(num_shards=3, examples_per_shard=1000)
+
+
 def test_the_order_of_inputs_and_repeats_do_not_matter() -> None:
     assert IngestConfig(inputs=("b", "a", "b")) == IngestConfig(inputs=("a", "b"))
 
@@ -46,6 +52,8 @@ def test_names_that_no_manifest_could_hold_are_refused(field: str) -> None:
         {"duplicate_factor": 0},
         {"objective": "permutation"},
         {"seed": -1},
+        {"num_shards": 0},
+        {"examples_per_shard": 0},
         {"no_such_option": 1},
     ],
     ids=lambda wrong: next(iter(wrong)),

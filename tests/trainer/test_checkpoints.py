@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
 from schemas.manifests import TokenizerRecord
@@ -173,6 +175,44 @@ def test_a_damaged_file_is_named_and_the_way_out_too(
     if file != "optimiser.safetensors":
         with pytest.raises(CorruptDataError, match=expected):
             load_checkpoint(str(tmp_path))
+
+
+FILES = ("checkpoint.json", "model.safetensors", "optimiser.safetensors", "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def whole_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two checkpoints. Whatever is done to it is undone."""
+    folder = tmp_path_factory.mktemp("run")
+    for step in (1, 2):
+        save(OutputFolder(str(folder)), step)
+    return folder
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FILES), st.integers(0, 1 << 30), st.integers(0, 7))
+def test_any_flipped_bit_is_found_and_its_file_named(
+    whole_checkpoints: Path, file: str, position: int, bit: int
+) -> None:
+    newest = whole_checkpoints / "checkpoints" / "step-00000002"
+    before = (newest / file).read_bytes()
+    content = bytearray(before)
+    content[position % len(content)] ^= 1 << bit
+    (newest / file).write_bytes(bytes(content))
+
+    def read_all() -> None:
+        run = OutputFolder(str(whole_checkpoints))
+        restore_checkpoint(run, "checkpoints/step-00000002", *make_parts())
+        load_checkpoint(str(whole_checkpoints))  # reads the tokenizer too
+
+    try:
+        with pytest.raises(CorruptDataError) as caught:
+            read_all()
+    finally:
+        (newest / file).write_bytes(before)
+    found, remedy = str(caught.value).splitlines()
+    assert found.startswith(f"{newest}/{file} ")
+    assert remedy == f"Remove {newest} to go on from step-00000001."
 
 
 @pytest.mark.parametrize(

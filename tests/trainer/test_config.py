@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from schemas.configs import BuildConfig
 from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest, MaskingCounts, ShardRecord, TokenizerRecord
-from trainer.config import TrainConfig, plan_lanes, plan_warmup
+from trainer.config import TrainConfig, TrainPlan, plan_lanes, plan_warmup
 
 
 def config(**values: Any) -> TrainConfig:
@@ -83,22 +83,41 @@ def test_differences_name_what_is_computed_otherwise() -> None:
 @pytest.mark.parametrize(
     ("values", "world_size", "expected"),
     [
-        ({"batch_size": 32}, 1, (1, 32)),
-        ({"batch_size": 32, "gradient_accumulation": 4}, 1, (4, 8)),
-        ({"batch_size": 32, "gradient_accumulation": 2}, 4, (8, 4)),
-        ({}, 1, (1, 256)),
-        # 100 examples of 50 tokens on average: 1,000 tokens are 20 examples, 5 a lane.
-        ({"tokens_per_batch": 1000, "gradient_accumulation": 4}, 1, (4, 5)),
-        ({"tokens_per_batch": 1}, 1, (1, 1)),
+        ({"batch_size": 32}, 1, (1, 32, None)),
+        ({"batch_size": 32, "gradient_accumulation": 4}, 1, (4, 8, None)),
+        ({"batch_size": 32, "gradient_accumulation": 2}, 4, (8, 4, None)),
+        ({}, 1, (1, 256, None)),
+        # Rows of 128 tokens, as many as fit.
+        ({"tokens_per_batch": 4096}, 1, (1, 32, 128)),
+        ({"tokens_per_batch": 4096, "gradient_accumulation": 2}, 4, (8, 4, 128)),
+        ({"tokens_per_batch": 1000, "gradient_accumulation": 3}, 1, (3, 2, 128)),
+        ({"tokens_per_batch": 128}, 1, (1, 1, 128)),
     ],
 )
-def test_a_step_is_cut_into_lanes(values: dict[str, Any], world_size: int, expected: tuple[int, int]) -> None:
+def test_a_step_is_cut_into_lanes(
+    values: dict[str, Any], world_size: int, expected: tuple[int, int, int | None]
+) -> None:
     assert plan_lanes(config(**values), manifest(100, 5000), world_size) == expected
 
 
 def test_a_batch_that_can_not_be_cut_equally_is_refused_with_a_size_that_can() -> None:
     with pytest.raises(UsageError, match=r"--batch-size 10 .* 4 equal .*\n.*for example 8"):
         plan_lanes(config(batch_size=10, gradient_accumulation=2), manifest(100, 5000), world_size=2)
+
+
+def test_fewer_tokens_than_a_row_for_each_microbatch_are_refused_with_the_least() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"--tokens-per-batch 511 is less than a row of 128 .* each of 4 .*\nGive 512 or more",
+    ):
+        plan_lanes(config(tokens_per_batch=511, gradient_accumulation=2), manifest(100, 5000), world_size=2)
+
+
+def test_a_plan_counts_its_batch_in_examples_or_in_tokens() -> None:
+    padded = TrainPlan(steps=1, warmup_steps=0, lanes=2, microbatch_size=4)
+    packed = TrainPlan(steps=1, warmup_steps=0, lanes=2, microbatch_size=4, row_length=128)
+    assert (padded.batch_size, padded.tokens_per_batch) == (8, None)
+    assert (packed.batch_size, packed.tokens_per_batch) == (None, 1024)
 
 
 @pytest.mark.parametrize(

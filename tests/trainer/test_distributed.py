@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from schemas.errors import UsageError
 from trainer.config import TrainConfig
 from trainer.distributed import choose_device, join_ranks
+from trainer.loop import train
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,6 +35,7 @@ def exchange():
         other = 10 ** ranks.rank
         total = ranks.sum(torch.tensor([1, other])).tolist()
         told = ranks.broadcast_json({"from": ranks.rank, "text": "\\u00e9" * 1000})
+        gathered = ranks.gather_json({"rank": ranks.rank, "list": [7] * (1 + 5 * ranks.rank)})
         done = ranks.run_on_first(lambda: "done")
         def fail():
             raise CorruptDataError("a file of rank 0")
@@ -42,7 +44,7 @@ def exchange():
             failure = None
         except ClozelineError as error:
             failure = [type(error).__name__, str(error)]
-        return [ranks.world_size, total, told["from"], len(told["text"]), done, failure]
+        return [ranks.world_size, total, told["from"], len(told["text"]), done, failure, gathered]
 
 for number, (encoded, port) in enumerate(json.loads(sys.argv[1])):
     children = []
@@ -62,20 +64,23 @@ for number, (encoded, port) in enumerate(json.loads(sys.argv[1])):
         children.append(child)
     for child in children:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-if len(sys.argv) > 3:
-    train(TrainConfig.model_validate_json(sys.argv[3]))
+for encoded in json.loads(sys.argv[3]):
+    train(TrainConfig.model_validate_json(encoded))
 """
 
 
-def run_two_ranks(folder: Path, encoded: list[str | None], alone: str | None = None) -> list[list[Any]]:
-    """Run each configuration (or None: the exchange of messages) on two ranks; what each rank wrote."""
+def run_two_ranks(folder: Path, encoded: list[str | None], alone: list[str]) -> list[list[Any]]:
+    """Run each configuration (or None: the exchange of messages) on two ranks; what each rank wrote.
+
+    Those in `alone` are run on one rank.
+    """
     ports = []
     for _ in encoded:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             ports.append(probe.getsockname()[1])
     work = json.dumps(list(zip(encoded, ports, strict=True)))
-    arguments = [work, str(folder), *([alone] if alone is not None else [])]
+    arguments = [work, str(folder), json.dumps(alone)]
     subprocess.run([sys.executable, "-c", FORK_RANKS, *arguments], cwd=REPOSITORY, check=True)
     return [
         [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(2)]
@@ -118,24 +123,61 @@ def make_config(tmp_path: Path, tiny_dataset_path: Path) -> Callable[..., TrainC
 def test_two_ranks_compute_what_one_rank_does_with_all_lanes(
     make_config: Callable[..., TrainConfig], tmp_path: Path
 ) -> None:
-    one = make_config("one", gradient_accumulation=4)
-    two = make_config("two", gradient_accumulation=2)
-    exchanged, trained = run_two_ranks(tmp_path, [None, two.model_dump_json()], one.model_dump_json())
+    forms = {"padded": {}, "packed": {"batch_size": None, "tokens_per_batch": 4 * 2 * 32}}
+    ones = {name: make_config(f"one-{name}", gradient_accumulation=4, **form) for name, form in forms.items()}
+    twos = {name: make_config(f"two-{name}", gradient_accumulation=2, **form) for name, form in forms.items()}
+    exchanged, *trained = run_two_ranks(
+        tmp_path,
+        [None, *(config.model_dump_json() for config in twos.values())],
+        [config.model_dump_json() for config in ones.values()],
+    )
     failure = ["CorruptDataError", "a file of rank 0"]
-    assert exchanged == [[2, [2, 11], 0, 1000, "done", failure], [2, [2, 11], 0, 1000, None, failure]]
-    assert trained[0] == trained[1]
+    gathered = [{"rank": 0, "list": [7]}, {"rank": 1, "list": [7] * 6}]
+    assert exchanged == [[2, [2, 11], 0, 1000, done, failure, gathered] for done in ("done", None)]
+    for name, (first, second) in zip(forms, trained, strict=True):
+        assert first == second, name
+        require_same_training(ones[name].output, twos[name].output)
+
+
+def require_same_training(one: str, other: str) -> None:
+    """Losses, weights and the place in the data, after ten steps."""
     torch.testing.assert_close(
-        torch.tensor(read_losses(two.output), dtype=torch.float64),
-        torch.tensor(read_losses(one.output), dtype=torch.float64),
+        torch.tensor(read_losses(other), dtype=torch.float64),
+        torch.tensor(read_losses(one), dtype=torch.float64),
         atol=1e-6,
         rtol=0,
     )
-    ours, theirs = (
-        load_file(Path(config.output) / "checkpoints" / "step-00000010" / "model.safetensors")
-        for config in (one, two)
-    )
-    for name, weights in ours.items():
-        torch.testing.assert_close(theirs[name], weights, atol=1e-5, rtol=0, msg=name)
+    ours, theirs = (Path(run) / "checkpoints" / "step-00000010" for run in (one, other))
+    weights = load_file(theirs / "model.safetensors")
+    for name, expected in load_file(ours / "model.safetensors").items():
+        torch.testing.assert_close(weights[name], expected, atol=1e-5, rtol=0, msg=name)
+    streams = [
+        json.loads((folder / "checkpoint.json").read_text())["progress"]["stream"]
+        for folder in (ours, theirs)
+    ]
+    assert sorted(streams[0]["cursors"]) == ["0", "1", "2", "3"]
+    assert streams[0] == streams[1]
+
+
+def test_a_run_that_died_goes_on_with_another_number_of_ranks_on_the_same_data(
+    make_config: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    whole, died = (make_config(name, gradient_accumulation=4) for name in ("whole", "died"))
+
+    def die(done: int, total: int) -> None:
+        if done == 7:
+            raise RuntimeError("died")
+
+    with pytest.raises(RuntimeError, match="died"):
+        train(died, die)
+    (trained,) = run_two_ranks(tmp_path, [died.model_dump_json()], [whole.model_dump_json()])
+    assert trained[0] == trained[1]
+    require_same_training(whole.output, died.output)
+    seen = []
+    for config in (whole, died):
+        lines = (Path(config.output) / "metrics.jsonl").read_text().splitlines()
+        seen.append([[json.loads(line)[name] for name in ("step", "num_tokens")] for line in lines])
+    assert seen[0] == seen[1]
 
 
 def test_one_process_is_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +187,7 @@ def test_one_process_is_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (ranks.rank, ranks.world_size, ranks.is_first) == (0, 1, True)
         assert ranks.sum(torch.tensor([3])).tolist() == [3]
         assert ranks.broadcast_json({"a": [1]}) == {"a": [1]}
+        assert ranks.gather_json({"a": [1]}) == [{"a": [1]}]
         assert ranks.run_on_first(lambda: 5) == 5
 
 

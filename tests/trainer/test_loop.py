@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 import torch
 
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
-from trainer.checkpoints import list_checkpoints, load_checkpoint
+from trainer import checkpoint_writer
+from trainer.checkpoint_record import CheckpointRecord, list_checkpoints
+from trainer.checkpoints import load_checkpoint
 from trainer.config import TrainConfig
 from trainer.loop import resume, train
 from trainer.loop_state import Metrics
@@ -171,7 +174,12 @@ def test_a_run_leaves_all_that_the_interface_names(make_config: Callable[..., Tr
     assert done == [(step, 6) for step in range(7)]
     assert [line["step"] for line in logged] == [0, 2, 3, 4, 6]
     assert [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] == logged
-    assert {"loss", "masked_lm_loss", "next_sentence_loss", "learning_rate"} < logged[1].keys()
+    assert list(logged[1]) == [
+        *("step", "loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss"),
+        *("next_sentence_accuracy", "gradient_norm", "learning_rate", "num_examples", "num_tokens"),
+        *("num_skipped_steps", "tokens_per_second", "data_wait_seconds", "data_wait_share", "utilisation"),
+        *("memory_bytes", "seconds", "seconds_left"),
+    ]
     assert [line["step"] for line in logged if "validation_masked_lm_accuracy" in line] == [0, 3, 6]
     assert list_checkpoints(OutputFolder(str(run))) == [
         "checkpoints/step-00000004",
@@ -337,6 +345,34 @@ def test_a_disk_that_fills_up_between_checkpoints_is_named_and_no_step_is_lost(
     with pytest.raises(ClozelineError, match=f"{metrics} could not be written: .*\nFree some space"):
         train(full, fill)
     limit_file_size(1 << 30)
+    assert train(full).resumed_from_step == 4
+    assert read_metrics(full.output) == read_metrics(whole.output)
+
+
+def test_a_checkpoint_that_can_not_be_written_ends_the_run_and_no_step_is_lost(
+    make_config: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, full = make_config(output=str(tmp_path / "whole")), make_config()
+    train(whole)
+    save = checkpoint_writer.save_checkpoint
+
+    def save_once(run: OutputFolder, record: CheckpointRecord, *rest: Any) -> str:
+        if record.step == 8:
+            raise ClozelineError(f"{run.path} could not be written: the disk is full.\nFree some space.")
+        return save(run, record, *rest)
+
+    def wait_for_writer(done: int, total: int) -> None:
+        for thread in threading.enumerate():
+            if done == 9 and thread.name == checkpoint_writer.WRITER_THREAD_NAME:
+                thread.join()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_writer, "save_checkpoint", save_once)
+        with pytest.raises(ClozelineError, match=f"{full.output} could not be written: the disk is full"):
+            train(full, wait_for_writer)
+    # The loop stops after the next step, not at the next checkpoint.
+    assert read_metrics(full.output)[-1]["step"] == 10
+    assert list_checkpoints(OutputFolder(full.output)) == ["checkpoints/step-00000004"]
     assert train(full).resumed_from_step == 4
     assert read_metrics(full.output) == read_metrics(whole.output)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,34 @@ from trainer.nonfinite import LARGEST_LISTED
 from trainer.step_result import PendingResult
 from trainer.stepping import Stepper
 
+REPOSITORY = Path(__file__).parents[2]
+ONE_BAD_RANK = """
+import os, sys
+import torch
+from schemas.errors import ClozelineError
+from trainer.config import TrainConfig
+from trainer.loop import train
+from trainer.stepping import Stepper
+
+torch.set_num_threads(1)
+for rank in range(2):
+    if os.fork() == 0:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[2]}
+        accumulate, calls = Stepper._accumulate, []
+        def spoil(stepper, batch, divisors):
+            calls.append(None)
+            return accumulate(stepper, batch, divisors) * (torch.nan if rank == 1 and len(calls) == 3 else 1)
+        Stepper._accumulate = spoil
+        try:
+            train(TrainConfig.model_validate_json(sys.argv[1]))
+        except ClozelineError as error:
+            with open(f"{sys.argv[3]}/error-{rank}", "w") as file:
+                file.write(str(error))
+        os._exit(0)
+for rank in range(2):
+    os.wait()
+"""
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
@@ -179,3 +210,22 @@ def test_examples_that_can_not_be_read_any_more_do_not_hide_the_loss(
         ClozelineError, match=r"of step 1 is nan; its examples could not be found \(train-00000"
     ):
         train(make_config())
+
+
+def test_what_one_rank_could_not_compute_ends_all_with_the_examples_of_all(
+    make_config: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    config = make_config(gradient_accumulation=1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = [config.model_dump_json(), str(port), str(tmp_path)]
+    subprocess.run([sys.executable, "-c", ONE_BAD_RANK, *arguments], cwd=REPOSITORY, check=True)
+    first, second = ((tmp_path / f"error-{rank}").read_text() for rank in range(2))
+    assert first == second
+    (line,) = read_lines(config.output, "nonfinite.jsonl")
+    num_examples = sum(len(rows) for blocks in line["examples"].values() for rows in blocks.values())
+    assert line["step"] == 3
+    assert f"of step 3 is nan; its {num_examples} examples are" in first
+    # Three in each of two lanes, but for the last microbatch of a window.
+    assert 4 <= num_examples <= 6

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.errors import ClozelineError, CorruptDataError, UsageError
 from schemas.manifests import TokenizerRecord
@@ -133,3 +137,30 @@ def test_other_data_and_another_model_are_refused() -> None:
 def test_a_malformed_record_is_named(content: bytes) -> None:
     with pytest.raises(CorruptDataError, match=r"run/config.json is no valid record of a run"):
         parse_record(content, "run/config.json")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(0, 7))
+def test_any_flipped_bit_of_the_record_is_found(position: int, bit: int) -> None:
+    content = bytearray(record().to_sealed_json())
+    assert parse_record(bytes(content), "run/config.json") == record()
+    content[position % len(content)] ^= 1 << bit
+    with pytest.raises(
+        CorruptDataError, match=r"run/config.json (was changed|is no valid record)(.|\n)*--overwrite"
+    ):
+        parse_record(bytes(content), "run/config.json")
+
+
+def test_a_person_may_change_the_record_by_leaving_its_checksum_out() -> None:
+    fields = json.loads(record().to_sealed_json())
+    del fields["sha256"]
+    fields["config"]["seed"] = 5
+    assert parse_record(json.dumps(fields).encode(), "run/config.json") == record(seed=5)
+
+
+def test_a_record_of_an_earlier_version_which_knew_fewer_fields_is_still_whole() -> None:
+    fields = json.loads(record().to_sealed_json())
+    del fields["sha256"], fields["config"]["skip_nonfinite"]
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    fields["sha256"] = hashlib.sha256(canonical).hexdigest()
+    assert parse_record(json.dumps(fields).encode(), "run/config.json") == record()

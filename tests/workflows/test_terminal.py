@@ -130,6 +130,22 @@ def test_what_an_earlier_process_did_is_not_in_the_rate(monkeypatch: pytest.Monk
     assert [update["facts"] for update in updates] == ["150/200 steps", "160/200 steps, 2.0/s, 20 s left"]
 
 
+@pytest.mark.parametrize("before_note", [", ", "\n"], ids=["wide", "narrow"])
+def test_a_note_stands_beside_the_progress_or_below_it(before_note: str) -> None:
+    updates: list[dict[str, object]] = []
+    reporter = _BarReporter("steps", "finishing", before_note)
+    reporter.update = lambda **values: updates.append(values)
+    reporter(3, 3)
+    reporter.note("loss 2.000")
+    reporter(3, 3)
+    reporter.close()
+    assert [str(update["facts"]).partition(before_note + "loss")[1] != "" for update in updates] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_no_bar_stays_of_work_that_was_found_done() -> None:
     updates: list[dict[str, object]] = []
     reporter = _BarReporter("reads", "finishing")

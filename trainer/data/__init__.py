@@ -1,4 +1,4 @@
-"""From a dataset's URL to padded batches, in an order that is arithmetic.
+"""From a dataset's URL to padded or packed batches, in an order that is arithmetic.
 
 The way of the data, a module a step:
 
@@ -9,7 +9,10 @@ The way of the data, a module a step:
     blocks              a shard, or a run of its blocks, checked against the manifest
     example_arrays      record batches -> flat NumPy arrays
     order               which examples come when: pure functions of the manifest and the seed
+    packing             lengths -> which examples lie side by side in rows of one length
+    microbatches        the examples of a window -> microbatches, padded or packed
     batches             examples -> padded torch tensors
+    packed_batches      examples -> rows filled with them
     shard_source        the shards of a split, and their windows
     step_maker          the global steps of one rank
     prefetching         any iterator in a thread
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from trainer.data.batches import Batch
     from trainer.data.blocks import iterate_blocks, read_shard
     from trainer.data.dataset import Dataset, open_dataset
-    from trainer.data.loader import StreamingLoader, iterate_once
+    from trainer.data.loader import StreamingLoader, iterate_once, merge_states
     from trainer.data.webdataset_stage import unblock
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "StreamingLoader",
     "iterate_blocks",
     "iterate_once",
+    "merge_states",
     "open_dataset",
     "read_shard",
     "unblock",
@@ -48,6 +52,7 @@ _HOMES = {
     "StreamingLoader": "trainer.data.loader",
     "iterate_blocks": "trainer.data.blocks",
     "iterate_once": "trainer.data.loader",
+    "merge_states": "trainer.data.loader",
     "open_dataset": "trainer.data.dataset",
     "read_shard": "trainer.data.blocks",
     "unblock": "trainer.data.webdataset_stage",

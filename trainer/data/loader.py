@@ -1,8 +1,8 @@
 """The streaming loader: global steps of padded or packed microbatches, resumable at every one of them.
 
 In: datasets, a split, and the numbers that belong to the run (lanes, microbatch size, row length, seed). Out:
-for each global step the microbatches of this rank's lanes. Deterministic: what `order` says, whatever the number of
-ranks, and whether a thread reads ahead or not.
+for each global step the microbatches of this rank's lanes. Deterministic: what `order` says, whatever the
+number of ranks, and whether a thread reads ahead or not.
 
 Batches are made by one thread in this process, windows read ahead by another: torch and Arrow let go of the
 interpreter lock, and worker processes cost more than they give at these rates. Memory: one window for each

@@ -60,9 +60,9 @@ def list_sizes(url: str) -> dict[str, int | None]:
         FileNotFoundError: there is no such folder.
         ClozelineError: its server can't or won't list it.
     """
-    file_system, path = _resolve(url)
-    if "http" in str(file_system.protocol):
+    if url.lower().startswith(("http://", "https://")):
         raise ClozelineError(f"{url}: a web server doesn't list its files.")
+    file_system, path = _resolve(url)
     entries = retry(lambda: file_system.ls(path, detail=True), url)
     return {
         entry["name"].rstrip("/").rpartition("/")[2]: None if entry["type"] == "directory" else entry["size"]

@@ -14,9 +14,9 @@ For 6 shards a … f and 2 lanes, one epoch might be
     windows           0: d a   1: f   2: b   3: e   …       dealt to the lanes 0, 1, 0, 1, …
 
 A lane that has come to the end of its windows goes on with those of the next epoch, without waiting for the
-others. Each example is in exactly one window of an epoch, and in exactly one microbatch of its window. How many
-microbatches a packed window gives depends on the lengths of its examples, so a lane's place is known to the
-rank that reads it.
+others. Each example is in exactly one window of an epoch, and in exactly one microbatch of its window. How
+many microbatches a packed window gives depends on the lengths of its examples, so a lane's place is known to
+the rank that reads it.
 """
 
 from __future__ import annotations

@@ -160,4 +160,3 @@ def _fill_up(values: NDArray[np.int64], num_slots: int, filler: int) -> torch.Te
     filled = np.full(num_slots, filler, dtype=np.int64)
     filled[: len(values)] = values
     return torch.from_numpy(filled)
-

@@ -113,8 +113,8 @@ class StepMaker:
     def _assemble(self, loaded: _LoadedWindow, lane: int, cursor: Cursor) -> Batch:
         if cursor.offset >= len(loaded.microbatches):
             raise UsageError(
-                f"The position in the data is malformed: lane {lane} stands at {tuple(cursor)}, but its window "
-                f"has {len(loaded.microbatches)} microbatches."
+                f"The position in the data is malformed: lane {lane} stands at {tuple(cursor)}, but its "
+                f"window has {len(loaded.microbatches)} microbatches."
             )
         microbatch = loaded.microbatches[cursor.offset]
         pad_id, row_length = self._source.pad_id, self._order.row_length

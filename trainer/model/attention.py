@@ -67,14 +67,14 @@ def choose_kernel(
         dropout_prob: of attention probabilities; 0 where the model is not training.
         head_size: D.
     """
-    may_use_varlen = is_packed and dropout_prob == 0.0
+    may_use_varlen = is_packed and dropout_prob == 0.0 and varlen is not None
     if choice == "varlen":
         return "varlen" if may_use_varlen else "sdpa"
     if choice != "auto":
         return choice
     # What FlashAttention takes.
     fits = dtype in (torch.bfloat16, torch.float16) and head_size % 8 == 0 and head_size <= 256
-    if device_type == "cuda" and may_use_varlen and fits and varlen is not None:
+    if device_type == "cuda" and may_use_varlen and fits:
         return "varlen"
     # In bfloat16 on the CPU the backward pass of SDPA is about four times slower than plain matmuls.
     return "matmul" if device_type == "cpu" and dtype == torch.bfloat16 else "sdpa"

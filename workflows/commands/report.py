@@ -1,4 +1,4 @@
-"""`clozeline report`: write an HTML page that shows what a corpus or a dataset holds."""
+"""`clozeline report`: write an HTML page that shows a corpus, a dataset or a training run."""
 
 from __future__ import annotations
 
@@ -30,32 +30,35 @@ from workflows.terminal import Stopwatch, Terminal, format_seconds
 def command(
     folder: str, output: str, num_examples: int, sample_tokens: int, overwrite: bool, as_json: bool
 ) -> None:
-    """Write an HTML page that shows a corpus or a dataset.
+    """Write an HTML page that shows a corpus, a dataset or a training run.
 
     The page stands alone: counts, what was left out and why, lengths, masking, labels, tokens, examples, and
     how it was made. Counts are those of the manifest; lengths and tokens come from a sample that is the same
-    every time.
+    every time. Of a run, done or going on: its curves, held-out figures and what to compare them with,
+    checkpoints, and the command to continue.
     """
     from trainer.data.dataset import Dataset
-    from workflows.report.opening import open_folder
+    from workflows.report.opening import Corpus, open_folder
     from workflows.report.writing import ReportFile, write_report
     from workflows.summaries import command_line
 
     file = ReportFile(output, overwrite=overwrite)
     opened = open_folder(folder)
-    is_dataset = isinstance(opened, Dataset)
+    if isinstance(opened, Dataset):
+        unit, following = "shards", command_line("verify", folder)
+    elif isinstance(opened, Corpus):
+        unit, following = "row groups", command_line("build", "--corpus", folder, "--output", "dataset/")
+    else:
+        unit, following = "pages", command_line("train", "--resume", folder)
     terminal = Terminal(as_json=as_json)
     watch = Stopwatch()
-    with terminal.work("report", "shards" if is_dataset else "row groups") as progress:
+    with terminal.work("report", unit) as progress:
         summary = write_report(
             opened, file, num_examples=num_examples, sample_tokens=sample_tokens, progress=progress
         )
     summary["seconds"] = watch.seconds
-    following = (
-        command_line("verify", folder)
-        if is_dataset
-        else command_line("build", "--corpus", folder, "--output", "dataset/")
-    )
+    if summary.get("is_finished"):
+        following = command_line("fill-mask", "--checkpoint", folder, "the [MASK] sat on the mat")
     lines = [
         ("page", f"{summary['report_bytes'] / 1e3:,.0f} kB, {format_seconds(summary['seconds'])}"),
         ("output", output),

@@ -27,8 +27,12 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", 
 @click.option("--resume", metavar="FOLDER", help="Go on with the run in this folder; its options are kept.")
 @click.option("--steps", type=int, help="Optimiser steps in all.")
 @click.option("--minutes", type=float, help="Rather than --steps: train for about so long.")
-@click.option("--batch-size", type=int, help="Examples in a step.  [default: 256]")
-@click.option("--tokens-per-batch", type=int, help="The same in tokens, instead of --batch-size.")
+@click.option("--batch-size", type=int, help="Examples in a step, padded.  [default: 256]")
+@click.option(
+    "--tokens-per-batch",
+    type=int,
+    help="Rather than --batch-size: tokens in a step, packed into rows of the data's --max-seq-length.",
+)
 @click.option("--gradient-accumulation", type=int, help="Microbatches a step on each rank.  [default: 1]")
 @click.option("--learning-rate", type=float, help="The peak.  [default: 0.0001]")
 @click.option("--warmup-steps", type=int, help="[default: a tenth of the steps, at most 10000]")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from schemas.errors import CorruptDataError
+from schemas.errors import CorruptDataError, UsageError
 from workflows.options import ClozelineCommand, workers_option
 from workflows.terminal import Stopwatch, Terminal, format_count, format_seconds
 
@@ -35,15 +35,20 @@ def command(folder: str, quick: bool, workers: int | None, as_json: bool) -> Non
     Exit code 1 means that a fault was found.
     """
     from trainer.data.dataset import Dataset
-    from workflows.report.opening import open_folder
+    from workflows.report.opening import Corpus, open_folder
 
     opened = open_folder(folder)
     terminal = Terminal(as_json=as_json)
     watch = Stopwatch()
     if isinstance(opened, Dataset):
         found, lines, following = _verify_dataset(opened, quick, workers, terminal)
-    else:
+    elif isinstance(opened, Corpus):
         found, lines, following = _verify_corpus(opened, quick, workers, terminal)
+    else:
+        raise UsageError(
+            f"{folder} is a training run; verify checks a corpus or a dataset.\n"
+            f"Give the folder that `clozeline ingest` or `clozeline build` wrote."
+        )
     seconds, faults = watch.seconds, found["faults"]
     summary: dict[str, Any] = {"ok": not faults, "quick": quick, **found, "seconds": seconds}
     time = format_seconds(seconds)
@@ -145,7 +150,8 @@ def _statistics_lines(outcome: DatasetVerification, dataset: Dataset) -> Lines:
     rows.append(("lengths", figures, limit, "ok", spread))
     rows.insert(0, ("", "found", "expected", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in (1, 2, 3)]
-    return [("statistics", ""), *((row[0], _align(row[1:], widths)) for row in rows)]
+    heading = "statistics of the shards without a fault" if outcome.faults else "statistics"
+    return [(heading, ""), *((row[0], _align(row[1:], widths)) for row in rows)]
 
 
 def _statistic_cells(statistic: Statistic) -> tuple[str, str, str, str, str]:

@@ -137,6 +137,52 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class Series:
+    """Values over an axis that both may be thousands long.
+
+    Attributes:
+        label: names it in the legend.
+        points: (position, value), positions ascending; None where there is no value: the line breaks there.
+        tone: colour.
+        dotted: drawn as single points rather than as a line.
+    """
+
+    label: str
+    points: tuple[tuple[float, float | None], ...]
+    tone: Tone = "accent"
+    dotted: bool = False
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value to compare a curve with, drawn as a line across."""
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Curves over a common axis.
+
+    Attributes:
+        caption: what is drawn.
+        unit: of the horizontal axis.
+        series: each with a finite value somewhere.
+        references: values to compare with.
+        number: how a value is written, as `format` takes it.
+        remark: what to see, in words.
+    """
+
+    caption: str
+    unit: str
+    series: tuple[Series, ...]
+    references: tuple[Reference, ...] = ()
+    number: str = ".3g"
+    remark: str = ""
+
+
+@dataclass(frozen=True)
 class Span:
     """A piece of running text.
 
@@ -195,7 +241,18 @@ class SideBySide:
     blocks: tuple[Block, ...]
 
 
-Block = Paragraph | FigureRow | Table | BarTable | Strip | Histogram | ExampleList | Command | SideBySide
+Block = (
+    Paragraph
+    | FigureRow
+    | Table
+    | BarTable
+    | Strip
+    | Histogram
+    | LineChart
+    | ExampleList
+    | Command
+    | SideBySide
+)
 
 
 @dataclass(frozen=True)

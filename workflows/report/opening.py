@@ -1,11 +1,12 @@
-"""A folder opened as what it is: a corpus or a dataset, and the vocabulary that made its ids.
+"""A folder opened as what it is: a corpus, a dataset or a run, and the vocabulary that made its ids.
 
-In: the URL of a folder. Out: a `Corpus`, or the trainer's `Dataset`. Neither Beam nor torch is needed.
+In: the URL of a folder. Out: a `Corpus`, the trainer's `Dataset`, or a `Run`. Needs neither Beam nor torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 
 from schemas.errors import CorruptDataError, UsageError
@@ -16,8 +17,11 @@ from schemas.manifests import (
     CorpusManifest,
     parse_manifest,
 )
+from trainer.checkpoint_record import list_checkpoints
 from trainer.data.dataset import MAX_MANIFEST_BYTES, MAX_TOKENIZER_BYTES, Dataset, open_dataset
 from trainer.data.opener import exists, join, read_bytes
+from trainer.output_folder import OutputFolder
+from trainer.run_folder import CONFIG_NAME, METRICS_NAME, RunRecord, parse_record
 from workflows.report.token_tally import Vocabulary
 
 
@@ -29,15 +33,25 @@ class Corpus:
     manifest: CorpusManifest
 
 
-def open_folder(url: str) -> Corpus | Dataset:
-    """Open a corpus or a dataset.
+@dataclass(frozen=True)
+class Run:
+    """A training run, which may be going on: its record, `metrics.jsonl` and names of its checkpoints."""
+
+    url: str
+    record: RunRecord
+    metrics: bytes
+    checkpoints: tuple[str, ...]
+
+
+def open_folder(url: str) -> Corpus | Dataset | Run:
+    """Open a corpus, a dataset or a run.
 
     Args:
         url: its folder, or its manifest; local, `gs://`, `s3://` or `https://`.
 
     Raises:
-        UsageError: there is neither, or it is not finished.
-        CorruptDataError: its manifest is no valid one.
+        UsageError: there is none, or it is not finished.
+        CorruptDataError: its manifest or record is no valid one.
     """
     folder = url
     for name in (CORPUS_MANIFEST_NAME, DATASET_MANIFEST_NAME):
@@ -48,6 +62,9 @@ def open_folder(url: str) -> Corpus | Dataset:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         if exists(join(folder, DATASET_MANIFEST_NAME)):
             return open_dataset(folder)
+        run = _open_run(folder)
+        if run is not None:
+            return run
         raise UsageError(_explain_missing(folder)) from None
     return Corpus(folder, parse_manifest(CorpusManifest, content, manifest_url))
 
@@ -60,6 +77,21 @@ def read_vocabulary(opened: Corpus | Dataset) -> Vocabulary:
     """
     content = opened.read_tokenizer() if isinstance(opened, Dataset) else _read_tokenizer(opened)
     return Vocabulary(content, opened.manifest.tokenizer)
+
+
+def _open_run(folder: str) -> Run | None:
+    where = join(folder, CONFIG_NAME)
+    try:
+        content = read_bytes(where, MAX_MANIFEST_BYTES)
+        is_run = json.loads(content).get("format") == RunRecord.model_fields["format"].default
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
+        # A folder of another program has a `config.json` too.
+        return None
+    if not is_run:
+        return None
+    files = OutputFolder(folder)
+    metrics = files.read_bytes(METRICS_NAME) if files.exists(METRICS_NAME) else b""
+    return Run(folder, parse_record(content, where), metrics, tuple(list_checkpoints(files)))
 
 
 def _read_tokenizer(corpus: Corpus) -> bytes:
@@ -84,8 +116,8 @@ def _explain_missing(folder: str) -> str:
             f"{folder} is not finished: it has a `_work` folder and no manifest.\n"
             f"Run the command that makes it again; it goes on where it stopped."
         )
-    advice = "Give the folder that `clozeline ingest` or `clozeline build` wrote."
+    advice = "Give the folder that `clozeline ingest`, `clozeline build` or `clozeline train` wrote."
     if exists(folder):
         found = f"neither {CORPUS_MANIFEST_NAME} nor {DATASET_MANIFEST_NAME}"
-        return f"{folder} is no corpus and no dataset: it has {found}.\n{advice}"
+        return f"{folder} is no corpus, no dataset and no run: it has {found}.\n{advice}"
     return f"{folder} does not exist.\n{advice}"

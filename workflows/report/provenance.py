@@ -22,7 +22,7 @@ from workflows.report.blocks import Command, Table
 
 MOST_INPUTS_SHOWN = 200
 VERSIONS_RECORDED = "The manifest records the version of clozeline, not those of the libraries below it."
-_FIELD_OF_PARAMETER = {"format_": "format"}
+_FIELD_OF_PARAMETER = {"format_": "format", "compile_": "compile"}
 _PAGE_PACKAGES = ("clozeline", "numpy", "pyarrow", "tokenizers")
 
 

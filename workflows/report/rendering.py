@@ -18,6 +18,7 @@ from workflows.report.blocks import (
     Figure,
     FigureRow,
     Histogram,
+    LineChart,
     Page,
     Paragraph,
     Section,
@@ -27,6 +28,7 @@ from workflows.report.blocks import (
     Table,
 )
 from workflows.report.charts import draw_bar, draw_histogram, draw_strip
+from workflows.report.curves import draw_curves, sample_rows
 from workflows.report.markup import Markup, element, join
 from workflows.report.stylesheet import STYLESHEET
 
@@ -141,6 +143,38 @@ def _(block: Histogram) -> Markup:
         draw_histogram(block.bins, f"Histogram. {block.caption}. {block.remark}"),
         element("p", block.unit, class_="unit"),
         element("details", element("summary", "The same as a table"), table),
+        class_="histogram",
+    )
+
+
+@render_block.register
+def _(block: LineChart) -> Markup:
+    legend = [
+        element(
+            "li",
+            element(
+                "span",
+                class_=f"swatch tone-{series.tone}{' dot' if series.dotted else ''}",
+                aria_hidden="true",
+            ),
+            series.label,
+        )
+        for series in block.series
+    ]
+    rows = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:]))
+        for row in sample_rows(block)
+    ]
+    headings = (block.unit[:1].upper() + block.unit[1:], *(series.label for series in block.series))
+    table = _render_table(block.caption, headings, rows, "numeric")
+    return element(
+        "figure",
+        element("figcaption", block.caption),
+        element("p", block.remark, class_="note") if block.remark else Markup(),
+        draw_curves(block, f"Curves. {block.caption}. {block.remark}"),
+        element("p", block.unit, class_="unit"),
+        element("ul", *legend, class_="legend") if len(legend) > 1 else Markup(),
+        element("details", element("summary", "Some of it as a table"), table),
         class_="histogram",
     )
 

@@ -81,6 +81,11 @@ svg{display:block;width:100%;overflow:visible}
 .expected{stroke:var(--ink);stroke-width:2}
 .whisker{stroke:var(--ink);stroke-width:1.5}
 .histogram>svg{margin-top:.75rem}
+.curves{padding-left:3rem}
+.curve{fill:none;stroke:var(--tone);stroke-width:1.75;stroke-linejoin:round;vector-effect:non-scaling-stroke}
+.point{fill:var(--tone);stroke:var(--paper);stroke-width:1.5}
+.reference{stroke:var(--soft);stroke-dasharray:4 4}
+.swatch.dot{border-radius:50%}
 .strip .fill{stroke:var(--paper)}
 .strip{border-radius:4px;overflow:hidden}
 .tone-accent{--tone:var(--accent)}.tone-mask{--tone:var(--mask)}.tone-random{--tone:var(--random)}

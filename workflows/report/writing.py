@@ -6,24 +6,30 @@ plain values. Nothing is read before it is sure that the page may be written.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from schemas.errors import UsageError
-from trainer.data.dataset import Dataset
+from schemas.errors import ClozelineError, UsageError
+from schemas.manifests import dump_manifest
+from trainer.data.dataset import Dataset, open_dataset
 from trainer.output_folder import OutputFolder
 from workflows.dataset_statistics import summarize_shards
 from workflows.inspecting import read_examples
+from workflows.report.baselines import GuessingBaseline, guess_from_frequencies
 from workflows.report.blocks import Page
 from workflows.report.corpus_page import make_corpus_page
 from workflows.report.corpus_sample import sample_corpus
 from workflows.report.dataset_page import make_dataset_page
 from workflows.report.dataset_sample import sample_dataset
 from workflows.report.length_tally import LengthTally
-from workflows.report.opening import Corpus, read_vocabulary
+from workflows.report.opening import Corpus, Run, read_vocabulary
 from workflows.report.rendering import render_page
+from workflows.report.run_metrics import finite, parse_metrics
+from workflows.report.run_page import TrainingData, is_finished, last_evaluation, make_run_page
 from workflows.report.token_tally import TokenTally
 
 Progress = Callable[[int, int], None]
@@ -69,14 +75,19 @@ class ReportFile:
 
 
 def write_report(
-    opened: Corpus | Dataset, output: ReportFile, *, num_examples: int, sample_tokens: int, progress: Progress
+    opened: Corpus | Dataset | Run,
+    output: ReportFile,
+    *,
+    num_examples: int,
+    sample_tokens: int,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Read, arrange and write.
 
     Args:
-        opened: a corpus or a dataset.
+        opened: a corpus, a dataset or a run.
         output: where the page goes.
-        num_examples: examples or documents to show.
+        num_examples: examples or documents to show; a run has none.
         sample_tokens: about how many tokens to read.
         progress: called with (pieces done, pieces to read).
 
@@ -86,8 +97,12 @@ def write_report(
     Raises:
         ClozelineError: something can't be read or written.
     """
-    arrange = _arrange_dataset if isinstance(opened, Dataset) else _arrange_corpus
-    page, figures = arrange(opened, num_examples, sample_tokens, progress)  # type: ignore[arg-type]
+    if isinstance(opened, Dataset):
+        page, figures = _arrange_dataset(opened, num_examples, sample_tokens, progress)
+    elif isinstance(opened, Corpus):
+        page, figures = _arrange_corpus(opened, num_examples, sample_tokens, progress)
+    else:
+        page, figures = _arrange_run(opened, progress)
     content = render_page(page).encode()
     output.write(content)
     return {**figures, "report_bytes": len(content), "output": output.path}
@@ -143,6 +158,49 @@ def _arrange_corpus(
         ),
         **_token_figures(sample.tokens),
     }
+
+
+def _arrange_run(run: Run, progress: Progress) -> tuple[Page, dict[str, Any]]:
+    metrics = parse_metrics(run.metrics)
+    datasets = _reach_data(run)
+    baseline = _try_baseline(datasets)
+    progress(1, 1)
+    urls = run.record.config.data
+    data = [
+        TrainingData(url, datasets[number].manifest if datasets else None) for number, url in enumerate(urls)
+    ]
+    page = make_run_page(run, _title(run.url), metrics, data, baseline)
+    last = metrics.training_lines[-1] if metrics.training_lines else {}
+    return page, {
+        "kind": "run",
+        "step": metrics.last_step,
+        "num_steps": run.record.plan.steps,
+        "is_finished": is_finished(run, metrics),
+        "num_lines": len(metrics.lines),
+        "steps_without_loss": metrics.steps_without_loss(),
+        "last_metrics": {name: finite(value) for name, value in last.items()},
+        "last_evaluation": last_evaluation(metrics),
+        "baseline": None if baseline is None else asdict(baseline),
+        "checkpoints": list(run.checkpoints),
+    }
+
+
+def _reach_data(run: Run) -> list[Dataset]:
+    """The datasets of a run, if all of them are where they were, and as they were; else none."""
+    try:
+        datasets = [open_dataset(url) for url in run.record.config.data]
+    except (ClozelineError, OSError):
+        return []
+    manifests = b"".join(dump_manifest(dataset.manifest) for dataset in datasets)
+    return datasets if hashlib.sha256(manifests).hexdigest() == run.record.dataset_fingerprint else []
+
+
+def _try_baseline(datasets: list[Dataset]) -> GuessingBaseline | None:
+    try:
+        return guess_from_frequencies(datasets[0], read_vocabulary(datasets[0])) if datasets else None
+    except (ClozelineError, OSError):
+        # A page about a run does without: `verify` says what is wrong with its data.
+        return None
 
 
 def _lengths(**tallies: LengthTally) -> dict[str, dict[str, float]]:

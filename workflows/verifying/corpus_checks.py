@@ -166,7 +166,7 @@ def _find_value_faults(documents: pa.Table, vocab_size: int) -> Iterator[str]:
             yield "a sentence has no token"
         rows = np.repeat(np.arange(batch.num_rows), num_sentences)
         if (np.bincount(rows, weights=lengths, minlength=batch.num_rows) != num_tokens).any():
-            yield "the sentences of a document have other tokens than the document"
+            yield "the sentences of a document have other tokens than it"
 
 
 def _check_tokenizer(corpus: Corpus) -> Iterator[str]:

@@ -22,8 +22,8 @@ from schemas.errors import ClozelineError
 PieceT = TypeVar("PieceT")
 ResultT = TypeVar("ResultT")
 
-# A process takes about a second to start, and checks about so much in that time.
-_BYTES_WORTH_A_PROCESS = 50_000_000
+# A process takes one to two seconds to start, and checks less than this in that time.
+_BYTES_WORTH_A_PROCESS = 100_000_000
 
 # The work of this process, where it is one of several.
 _work: Callable[[Any], Any]

@@ -21,7 +21,7 @@ from trainer.data.loader import StreamingLoader, iterate_once, merge_states
 
 LANES = 8
 RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 6, "seed": 5}
-# Rows of 64 hold two examples or three, so that microbatches are of about as many examples as the padded ones.
+# Rows of 64 hold two or three examples, so that microbatches are about as large as the padded ones.
 PACKED_RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 2, "row_length": 64, "seed": 5}
 both_forms = pytest.mark.parametrize("run", [RUN, PACKED_RUN], ids=["padded", "packed"])
 

@@ -114,7 +114,6 @@ class TestUnitsAndWindows:
         # 50 examples in 5 blocks: a batch of 64 is then all of them, not one block.
         assert plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size).num_windows == num_windows
 
-
     @pytest.mark.parametrize(("num_rows", "num_windows"), [(2, 4), (7, 4), (8, 3), (15, 2), (16, 1), (90, 1)])
     def test_packed_windows_hold_a_microbatch_of_rows_each_on_average(
         self, num_rows: int, num_windows: int
@@ -133,7 +132,7 @@ class TestMicrobatches:
         assert all(batch.offsets is None for batch in by_examples)
         assert {len(batch.examples) for batch in by_examples} == {7, 8}
         # 397 tokens in 25 rows of 16, at most 8 in a microbatch.
-        assert [max(np.asarray(batch.offsets)) // 16 + 1 for batch in by_rows] in ([7, 6, 6, 6], [6, 7, 6, 6], [6, 6, 7, 6], [6, 6, 6, 7])
+        assert sorted(max(np.asarray(batch.offsets)) // 16 + 1 for batch in by_rows) == [6, 6, 6, 7]
 
     def test_same_window_same_batches_other_window_other_batches(self) -> None:
         order = plan([shard(100)], 1)

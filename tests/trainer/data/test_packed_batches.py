@@ -44,7 +44,9 @@ TWO_ROWS = Microbatch(np.array([2, 0, 1]), np.array([0, 5, 8]))
 @pytest.fixture
 def arrays(encode_block: Callable[..., bytes]) -> Callable[[list[dict[str, Any]]], ExampleArrays]:
     def decode(examples: list[dict[str, Any]]) -> ExampleArrays:
-        return arrays_from_blocks([decode_block(encode_block(examples, vocab_size=1 << 17), WIDEST_LIMITS, "x")])
+        return arrays_from_blocks(
+            [decode_block(encode_block(examples, vocab_size=1 << 17), WIDEST_LIMITS, "x")]
+        )
 
     return decode
 

@@ -84,7 +84,9 @@ def test_a_start_where_a_step_ended(source: WatchedSource, row_length: int | Non
 def test_a_start_beyond_the_end_of_a_window_is_refused(source: WatchedSource, order: Order) -> None:
     last = count_microbatches(order.window_at(0, START))
     maker = StepMaker(source, order, [0], {0: Cursor(0, 0, last)}, pin_memory=False, read_ahead=False)
-    with pytest.raises(UsageError, match=rf"lane 0 stands at \(0, 0, {last}\), but its window has {last} micro"):
+    with pytest.raises(
+        UsageError, match=rf"lane 0 stands at \(0, 0, {last}\), but its window has {last} micro"
+    ):
         next(maker)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trainer.model.attention import AttentionPattern, SelfAttention, choose_kernel, plan_attention
 from trainer.model.config import ModelConfig
+from trainer.model.packing import Packing
 
 
 def attend_one_by_one(attention: SelfAttention, hidden: Tensor, lengths: list[int]) -> Tensor:
@@ -77,3 +78,71 @@ def test_bfloat16_stays_close(kernel: str, small_config: ModelConfig, hidden: Te
         rounded = attention(hidden, pattern_for(kernel, [6, 3], torch.bfloat16))
     assert rounded.dtype == torch.bfloat16
     torch.testing.assert_close(rounded.float(), exact, atol=2e-2, rtol=5e-2)
+
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("choice", "device_type", "dtype", "is_packed", "dropout_prob", "expected"),
+    [
+        ("auto", "cpu", FP32, False, 0.1, "sdpa"),
+        ("auto", "cpu", FP32, True, 0.0, "sdpa"),
+        ("auto", "cpu", BF16, False, 0.0, "matmul"),
+        ("auto", "cpu", BF16, True, 0.0, "matmul"),
+        ("auto", "cpu", BF16, True, 0.1, "matmul"),
+        ("auto", "cuda", FP32, False, 0.0, "sdpa"),
+        ("auto", "cuda", FP32, True, 0.0, "sdpa"),
+        ("auto", "cuda", BF16, False, 0.0, "sdpa"),
+        ("auto", "cuda", BF16, True, 0.0, "varlen"),
+        ("auto", "cuda", FP16, True, 0.0, "varlen"),
+        # Dropout of probabilities is honoured rather than left out.
+        ("auto", "cuda", BF16, True, 0.1, "sdpa"),
+        ("varlen", "cuda", BF16, True, 0.1, "sdpa"),
+        ("varlen", "cuda", BF16, False, 0.0, "sdpa"),
+        ("varlen", "cpu", FP32, True, 0.0, "varlen"),
+        ("matmul", "cuda", BF16, True, 0.0, "matmul"),
+        ("sdpa", "cpu", BF16, True, 0.0, "sdpa"),
+        ("auto", "mps", FP32, True, 0.0, "sdpa"),
+    ],
+)
+def test_choice_of_a_kernel(
+    choice: Any, device_type: str, dtype: torch.dtype, is_packed: bool, dropout_prob: float, expected: str
+) -> None:
+    kernel = choose_kernel(
+        choice, device_type, dtype, is_packed=is_packed, dropout_prob=dropout_prob, head_size=64
+    )
+    assert kernel == expected
+
+
+@pytest.mark.parametrize(
+    ("head_size", "expected"), [(64, "varlen"), (256, "varlen"), (20, "sdpa"), (264, "sdpa")]
+)
+def test_varlen_takes_not_every_size_of_heads(head_size: int, expected: str) -> None:
+    kernel = choose_kernel("auto", "cuda", BF16, is_packed=True, dropout_prob=0.0, head_size=head_size)
+    assert kernel == expected
+
+
+def test_without_the_kernel_sdpa_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.model.attention.varlen", None)
+    options: Any = {"is_packed": True, "dropout_prob": 0.0, "head_size": 64}
+    assert choose_kernel("auto", "cuda", BF16, **options) == "sdpa"
+    assert choose_kernel("varlen", "cuda", BF16, **options) == "sdpa"
+
+
+def test_the_pattern_of_packed_rows() -> None:
+    numbers = torch.tensor([[1, 1, 2, 0]])
+    packing = Packing(
+        position_ids=torch.tensor([[0, 1, 0, 0]]),
+        example_numbers=numbers.to(torch.int32),
+        first_positions=torch.tensor([0, 2]),
+        cu_seqlens=torch.tensor([0, 2, 3, 4], dtype=torch.int32),
+        max_length=4,
+    )
+    pattern = plan_attention("sdpa", numbers > 0, packing, BF16, dropout_prob=0.0, head_size=8)
+    out = -math.inf
+    expected = [[0, 0, out, out], [0, 0, out, out], [out, out, 0, out], [out, out, out, 0]]
+    assert pattern.bias is not None
+    assert pattern.bias.tolist() == [[expected]]
+    assert pattern.bias.dtype == BF16
+    assert plan_attention("varlen", numbers > 0, packing, BF16, dropout_prob=0.0, head_size=8).bias is None

@@ -11,13 +11,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from trainer.data.batches import Batch
 from trainer.distributed import Ranks
+from trainer.model.attention import AttentionKernel
 from trainer.model.config import PRESETS, ModelConfig, preset_config
 from trainer.model.memory import StepShape, count_parameters, peak_memory
 from trainer.model.pretraining import BertForPretraining
 from trainer.optimisation import build_optimizer
 from trainer.stepping import Stepper
 
-VOCAB_SIZE = 30522
+VOCAB_SIZE = 8192
 
 
 def _batch(num_examples: int, length: int, num_masked: int) -> Batch:
@@ -36,10 +37,15 @@ def _batch(num_examples: int, length: int, num_masked: int) -> Batch:
 
 def _measure_peak(config: ModelConfig, shape: StepShape, num_examples: int) -> int:
     """Bytes that the second of two steps holds at most, from each allocation and release on the CPU."""
-    kernel = "matmul" if shape.stores_scores else "sdpa"
+    kernel: AttentionKernel = "matmul" if shape.stores_scores else "sdpa"
     batch = _batch(num_examples, round(shape.num_positions / num_examples), round(shape.num_masked))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        model = BertForPretraining(config, attention=kernel)
+        with torch.device("meta"):
+            model = BertForPretraining(config, attention=kernel)
+        # Any values do, and drawing good ones takes longer than both steps.
+        model.to_empty(device="cpu")
+        for parameter in model.parameters():
+            torch.nn.init.constant_(parameter, 0.01)
         model.encoder.recomputes_layers = shape.recomputes_layers
         optimiser = build_optimizer(model, learning_rate=1e-4)
         ranks = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
@@ -47,7 +53,7 @@ def _measure_peak(config: ModelConfig, shape: StepShape, num_examples: int) -> i
         stepper.take(1, [batch], 1e-4)
         second_begins = time.time_ns()
         stepper.take(2, [batch], 1e-4)
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results = profiler.profiler.kineto_results
     changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
     held = peak = 0
     for moment, num_bytes in sorted(changes, key=lambda change: change[0]):
@@ -64,18 +70,18 @@ _BF16 = replace(_FP32, precision="bf16", stores_scores=True)
 @pytest.mark.parametrize(
     ("preset", "num_examples", "length", "dropout", "shape"),
     [
-        pytest.param("mini", 8, 128, 0.0, _FP32, id="fp32"),
-        pytest.param("mini", 8, 128, 0.1, replace(_FP32, stores_scores=True), id="fp32, dropout"),
-        pytest.param("mini", 4, 512, 0.0, replace(_FP32, stores_scores=True), id="512, stored scores"),
-        pytest.param("mini", 4, 512, 0.0, _FP32, id="512, fused"),
-        pytest.param("mini", 8, 128, 0.0, _BF16, id="bf16"),
-        pytest.param("mini", 4, 256, 0.1, _BF16, id="bf16, dropout"),
+        pytest.param("mini", 4, 128, 0.0, _FP32, id="fp32"),
+        pytest.param("mini", 4, 128, 0.1, replace(_FP32, stores_scores=True), id="fp32, dropout"),
+        pytest.param("mini", 2, 512, 0.0, replace(_FP32, stores_scores=True), id="512, stored scores"),
+        pytest.param("mini", 2, 512, 0.0, _FP32, id="512, fused"),
+        pytest.param("mini", 4, 128, 0.0, _BF16, id="bf16"),
+        pytest.param("mini", 2, 256, 0.1, _BF16, id="bf16, dropout"),
         pytest.param("small", 2, 128, 0.0, _FP32, id="few tokens: gradients weigh most"),
-        pytest.param("small", 8, 128, 0.0, _BF16, id="few tokens in bf16"),
+        pytest.param("small", 4, 128, 0.0, _BF16, id="few tokens in bf16"),
         pytest.param(
-            "mini", 8, 128, 0.1, replace(_FP32, stores_scores=True, recomputes_layers=True), id="ac"
+            "mini", 4, 128, 0.1, replace(_FP32, stores_scores=True, recomputes_layers=True), id="ac"
         ),
-        pytest.param("mini", 4, 512, 0.0, replace(_BF16, recomputes_layers=True), id="bf16, ac"),
+        pytest.param("mini", 2, 512, 0.0, replace(_BF16, recomputes_layers=True), id="bf16, ac"),
     ],
 )
 def test_within_three_percent_of_what_a_step_holds(

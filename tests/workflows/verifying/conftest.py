@@ -27,7 +27,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of the dataset of one name in `SETTINGS`: about 1,500 examples. Only read it."""
     folder = tmp_path_factory.mktemp("verifying")
     # Every id of the tiny vocabulary but the reserved ones, `##` pieces among them.
-    documents = make_documents(600, ids=range(9, 180), max_sentences=14, max_tokens=30)
+    documents = make_documents(600, ids=range(9, 201), max_sentences=14, max_tokens=30)
     groups = [documents[start : start + 100] for start in range(0, 600, 100)]
     files = {
         "train/a.parquet": groups[:3],
