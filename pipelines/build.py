@@ -226,10 +226,6 @@ def _build(
             f"no document in `train` gives an example under --objective {objective}: "
             f"{_WHY_NO_EXAMPLE[objective]}\nIngest other documents, or build with `--objective mlm`."
         )
-    # Work begun with another seed and ended before its first shard was recorded may have left one behind.
-    expected = {DATASET_MANIFEST_NAME, TOKENIZER_NAME, *(shard.name for shard in manifest.shards)}
-    for name in set(_owned_names(work.output)) - expected:
-        storage.delete(storage.join(work.output, name))
     work.remove()
     return manifest
 

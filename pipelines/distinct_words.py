@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -74,7 +74,7 @@ class DistinctWordEncoder:
 
     def _encode_missing(self, words: list[str], found: list[bytes | None], missing: list[int]) -> None:
         cut = [self._find_pieces(words[index]) for index in missing]
-        piece_ids = self._encode_pieces(list(dict.fromkeys(piece for pieces in cut for piece in pieces)))
+        piece_ids = self._encode_pieces(list(dict.fromkeys(chain.from_iterable(cut))))
         for index, pieces in zip(missing, cut, strict=True):
             ids = found[index] = b"".join([piece_ids[piece] for piece in pieces])
             self._words.remember(words[index], ids)
@@ -144,8 +144,7 @@ class _RecentIds:
         return len(self._young) + len(self._old)
 
     def find(self, words: list[str]) -> list[bytes | None]:
-        recall = self._young.get
-        found = [recall(word) for word in words]
+        found = list(map(self._young.get, words))
         if self._old:
             old = self._old
             for index, ids in enumerate(found):

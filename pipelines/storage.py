@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib.util
 import itertools
 import os
 import posixpath
@@ -25,6 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from schemas.errors import ClozelineError, UsageError
 
 _RAW = CompressionTypes.UNCOMPRESSED
+_EXTRA_BY_SCHEME = {"gs": "gcp", "s3": "aws"}
 _CLIENT_MODULES = ("apache_beam.io.", "azure.", "boto3.", "botocore.", "google.", "requests.", "urllib3.")
 
 
@@ -230,6 +232,9 @@ def _ensure_options() -> None:
 @contextlib.contextmanager
 def _explained(action: str, path: str) -> Iterator[None]:
     if not is_local(path):
+        # Beam has a file system for s3:// without boto3 too, which fails an assertion when it is used.
+        if FileSystems.get_scheme(path) == "s3" and importlib.util.find_spec("boto3") is None:
+            raise UsageError(_explain_no_file_system(action, path))
         _ensure_options()
     try:
         yield
@@ -240,16 +245,21 @@ def _explained(action: str, path: str) -> Iterator[None]:
     except ValueError as error:
         if "Unable to get filesystem" not in str(error):
             raise
-        scheme = FileSystems.get_scheme(path)
-        raise UsageError(
-            f"can't {action} {path}: no file system is installed for {scheme}://\n"
-            "Expected a local path, gs:// (install clozeline[gcp]) or s3:// (install clozeline[aws])."
-        ) from error
+        raise UsageError(_explain_no_file_system(action, path)) from error
     except Exception as error:
         if not type(error).__module__.startswith(_CLIENT_MODULES):
             raise
         reason = str(next(iter(error.args), error)).partition("\n")[0] or type(error).__name__
         raise ClozelineError(f"can't {action} {path}: {reason}") from error
+
+
+def _explain_no_file_system(action: str, path: str) -> str:
+    scheme = FileSystems.get_scheme(path)
+    extra = _EXTRA_BY_SCHEME.get(scheme)
+    advice = (
+        f"Install it: pip install 'clozeline[{extra}]'" if extra else "Expected a local path, gs:// or s3://."
+    )
+    return f"can't {action} {path}: no file system is installed for {scheme}://\n{advice}"
 
 
 def _cause(error: OSError) -> str:

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
-import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from pipelines import storage
-from pipelines.hashing_writer import describe
 from pipelines.launching import Progress, count_cores, run_pipeline
-from pipelines.readers import read_documents
-from pipelines.reads import ReadDescriptor, check_formats, expand_inputs
+from pipelines.reads import check_formats, expand_inputs
 from pipelines.storage import FileEntry
 from pipelines.tokenizer_files import (
     SPECIAL_TOKENS,
@@ -36,10 +32,11 @@ from pipelines.tokenizer_files import (
     tokenizer_settings,
 )
 from pipelines.vocabulary_extension import BaseTokenizer, extend_tokenizer, open_base
-from pipelines.vocabulary_sample import plan_sample, sample_texts
+from pipelines.vocabulary_sample import SamplePlan, plan_sample
+from pipelines.vocabulary_steps import CountWords, load_counts
 from pipelines.word_counts import WordCounter
 from pipelines.wordpiece_training import train_wordpiece
-from pipelines.work_folder import WORK_FOLDER_NAME, WorkFolder, describe_difference
+from pipelines.work_folder import WorkFolder, describe_difference
 from schemas.configs import VocabConfig
 from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import TOKENIZER_NAME
@@ -47,7 +44,7 @@ from schemas.manifests import TOKENIZER_NAME
 RECORD_NAME = "clozeline"
 """The key of `tokenizer_config.json` that says how the vocabulary was learned."""
 
-_TOTALS = ("num_documents", "num_text_bytes", "num_rejected")
+_TOTALS = ("num_documents", "num_text_bytes", "num_rejected", "num_bytes_read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +56,8 @@ class VocabSummary:
         vocab_size: tokens in it, at most those asked for.
         num_documents: documents in the sample.
         num_text_bytes: their text in UTF-8.
+        sampled_share: about the share of all text that this is: of the text that was read as counted, and of
+            the inputs by their stored bytes.
         num_rejected: unreadable or empty documents met on the way.
         num_distinct_words: distinct pieces of words that were counted.
         sha256: of `tokenizer.json`, as corpora record it.
@@ -69,6 +68,7 @@ class VocabSummary:
     vocab_size: int
     num_documents: int
     num_text_bytes: int
+    sampled_share: float
     num_rejected: int
     num_distinct_words: int
     sha256: str
@@ -115,78 +115,23 @@ def run_vocab(
         pinned["extended_sha256"] = base.sha256
     if not overwrite and storage.exists(storage.join(output, TOKENIZER_NAME)):
         return _find_done(output, pinned)
-    reads, fraction = plan_sample(files, config)
+    plan = plan_sample(files, config)
+    reads = plan.reads
     work = WorkFolder(output)
     with work.hold():
         work.start(
             pinned, overwrite=overwrite, owned_names=(TOKENIZER_NAME, VOCABULARY_NAME, TOKENIZER_CONFIG_NAME)
         )
-        count_words = CountWords(work, config, fraction)
+        count_words = CountWords(work, config, plan.fraction)
         run_pipeline(
             lambda pipeline: pipeline | beam.Create(reads, reshuffle=False) | count_words,
             workers=min(workers or count_cores(), len(reads)),
             beam_args=beam_args,
             report=work.report_to(progress, len(reads)),
         )
-        summary = _learn(work, config, base, pinned, [read.name for read in reads])
+        summary = _learn(work, config, base, pinned, plan)
         work.remove()
     return summary
-
-
-class CountWords(beam.PTransform):
-    """Reads -> names of the reads whose words are counted, in `_work/`.
-
-    Args:
-        work: the output folder.
-        config: the seed, and how to read.
-        fraction: share of the documents in the sample.
-    """
-
-    def __init__(self, work: WorkFolder, config: VocabConfig, fraction: float) -> None:
-        super().__init__()
-        self._fn = CountWordsFn(work, config, fraction)
-
-    def expand(self, reads: beam.PCollection) -> beam.PCollection:
-        """ReadDescriptor -> str."""
-        return reads | "BreakFusion" >> beam.Reshuffle() | "CountRead" >> beam.ParDo(self._fn)
-
-
-@beam.typehints.with_input_types(ReadDescriptor)
-@beam.typehints.with_output_types(str)
-class CountWordsFn(beam.DoFn):
-    """Counts the words of a read, unless that was done before."""
-
-    def __init__(self, work: WorkFolder, config: VocabConfig, fraction: float) -> None:
-        self._work = work
-        self._config = config
-        self._fraction = fraction
-
-    def process(self, read: ReadDescriptor) -> Iterator[str]:
-        """Write the counts of one read and its sidecar."""
-        if self._work.load_finished(read.name) is None:
-            self._count(read)
-        yield read.name
-
-    def _count(self, read: ReadDescriptor) -> None:
-        counter = WordCounter()
-        num_documents = num_text_bytes = num_rejected = 0
-        for batch in read_documents(read, self._config):
-            texts = sample_texts(batch.table["text"].combine_chunks(), self._config.seed, self._fraction)
-            counter.add_texts(texts)
-            num_documents += len(texts)
-            num_text_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
-            num_rejected += len(batch.rejected)
-        name = _counts_name(read.name)
-        with self._work.write_file(name) as stream:
-            table = counter.to_table()
-            with pa.ipc.new_stream(stream, table.schema) as writer:
-                writer.write_table(table)
-        record = {
-            "num_documents": num_documents,
-            "num_text_bytes": num_text_bytes,
-            "num_rejected": num_rejected,
-        }
-        self._work.finish(read.name, [describe(name, stream)], record)
 
 
 def _learn(
@@ -194,12 +139,12 @@ def _learn(
     config: VocabConfig,
     base: BaseTokenizer | None,
     pinned: dict[str, Any],
-    names: list[str],
+    plan: SamplePlan,
 ) -> VocabSummary:
     counter = WordCounter()
+    names = [read.name for read in plan.reads]
     for name in names:
-        path = storage.join(work.output, *_counts_name(name).split("/"))
-        counter.add_table(pa.ipc.open_stream(storage.read_bytes(path)).read_all())
+        counter.add_table(load_counts(work, name))
     records = work.read_records(names)
     totals = {key: sum(record[key] for record in records) for key in _TOTALS}
     if not counter.counts:
@@ -208,6 +153,7 @@ def _learn(
             f"{totals['num_rejected']} rejected as empty or unreadable.\n"
             "Check --input, --format and --text-field."
         )
+    num_bytes_read = totals.pop("num_bytes_read")
     if base is None:
         tokenizer, num_new_words = _train(counter.counts, config), None
         settings = tokenizer_settings(lowercase=config.lowercase, strip_accents=config.strip_accents)
@@ -223,6 +169,7 @@ def _learn(
     summary = VocabSummary(
         output=work.output,
         vocab_size=tokenizer_record.vocab_size,
+        sampled_share=plan.read_share * totals["num_text_bytes"] / num_bytes_read,
         num_distinct_words=len(counter.counts),
         sha256=tokenizer_record.sha256,
         num_new_words=num_new_words,
@@ -269,14 +216,13 @@ def _record(pinned: dict[str, Any], summary: VocabSummary) -> dict[str, Any]:
 def _find_done(output: str, pinned: dict[str, Any]) -> VocabSummary:
     path = storage.join(output, TOKENIZER_CONFIG_NAME)
     try:
-        record = json.loads(storage.read_bytes(path))[RECORD_NAME] if storage.exists(path) else None
+        record = json.loads(storage.read_bytes(path) if storage.exists(path) else b"{}")[RECORD_NAME]
+        summary = VocabSummary(output=output, **record["summary"])
     except (ValueError, KeyError, TypeError):
-        record = None
-    if not isinstance(record, dict):
         raise UsageError(
-            f"{output} holds a tokenizer that `clozeline vocab` did not make.\n"
+            f"{output} holds a tokenizer that this version of `clozeline vocab` did not make.\n"
             "Choose another --output, or add --overwrite to replace it."
-        )
+        ) from None
     found = {key: record.get(key) for key in pinned}
     if found != pinned:
         raise UsageError(
@@ -287,13 +233,9 @@ def _find_done(output: str, pinned: dict[str, Any]) -> VocabSummary:
     if storage.is_folder(work.path):  # left by a process that ended right after its commit
         with work.hold():
             work.remove()
-    return VocabSummary(output=output, **record["summary"])
+    return summary
 
 
 def _hash_listing(files: Sequence[FileEntry]) -> str:
     listing = "\n".join(f"{file.path}\t{file.size_bytes}" for file in files)
     return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _counts_name(read_name: str) -> str:
-    return f"{WORK_FOLDER_NAME}/{read_name}.arrow"

@@ -1,19 +1,23 @@
 """Which documents a vocabulary is learned from.
 
-In: the inputs, the size of the sample and a seed. Out: the reads to look at, and the documents to take of
-each. Deterministic: whether a document is taken follows from the seed and its text. Where the inputs are much
-larger than the sample, only some files and reads are looked at, chosen by the seed and their names.
+In: the inputs, the size of the sample and a seed. Out: the reads to look at, and the share of documents to
+take of each. Deterministic: whether a document is taken follows from the seed and its text. Where the inputs
+are much larger than the sample, only some files and reads are looked at, chosen by the seed and their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.reads import ReadDescriptor, choose_read_bytes, group_files, split_into_reads
+from pipelines.readers.expansion import measure_expansion
+from pipelines.reads import ReadDescriptor, ReadPiece, choose_read_bytes, group_files, split_into_reads
 from pipelines.storage import FileEntry
 from schemas.configs import VocabConfig
 from schemas.seeding import hash_fraction
@@ -21,38 +25,54 @@ from schemas.seeding import hash_fraction
 _PURPOSE = "vocab"
 # Reads enough that documents of the sample come from all over, without reading a terabyte for a gigabyte.
 _READ_BYTES_PER_SAMPLE_BYTE = 8
-# Stored bytes to bytes of text, roughly: enough for a sample of "about" so many bytes.
-_EXPANSION = 3.0
+# Files of each kind whose expansion is measured.
+_MEASURED_FILES = 4
 
 ItemT = TypeVar("ItemT")
 
 
-def plan_sample(files: Sequence[FileEntry], config: VocabConfig) -> tuple[list[ReadDescriptor], float]:
-    """Which reads to look at, and the share of their documents that makes up the sample.
+@dataclass(frozen=True)
+class SamplePlan:
+    """What to look at and what to take of it.
+
+    Attributes:
+        reads: in the order of the files.
+        read_share: their share of all stored bytes.
+        fraction: share of their documents to take, over 0; 1 or more takes every document. It goes by the
+            bytes of the files, decompressed: keys of JSONL and other columns of CSV count as text.
+    """
+
+    reads: list[ReadDescriptor]
+    read_share: float
+    fraction: float
+
+
+def plan_sample(files: Sequence[FileEntry], config: VocabConfig) -> SamplePlan:
+    """Plan a sample of about `sample_bytes`.
 
     Args:
         files: all inputs, sorted.
         config: the size of the sample, the seed, the format.
 
-    Returns:
-        The reads in the order of the files, and a share over 0; 1 or more takes every document.
+    Raises:
+        ClozelineError: a compressed or a Parquet file can't be opened.
     """
     limit = config.sample_bytes * _READ_BYTES_PER_SAMPLE_BYTE
     read_bytes = choose_read_bytes(files)
-    groups = _choose_some(
+    groups, share_of_files = _choose_some(
         group_files(files, read_bytes),
         lambda group: (group[0].path, sum(file.size_bytes for file in group)),
         limit,
         config.seed,
     )
-    reads = _choose_some(
+    reads, share_of_reads = _choose_some(
         [read for group in groups for read in split_into_reads(group, config, read_bytes)],
         lambda read: (read.name, read.size_bytes),
         limit,
         config.seed,
     )
-    text_bytes = sum(read.size_bytes * (_EXPANSION if _is_packed(read) else 1.0) for read in reads)
-    return reads, config.sample_bytes / max(text_bytes, 1.0)
+    fraction = config.sample_bytes / max(_estimate_plain_bytes(reads, config), 1.0)
+    return SamplePlan(reads, share_of_files * share_of_reads, fraction)
 
 
 def sample_texts(texts: pa.Array, seed: int, fraction: float) -> pa.Array:
@@ -73,20 +93,41 @@ def sample_texts(texts: pa.Array, seed: int, fraction: float) -> pa.Array:
 
 def _choose_some(
     items: list[ItemT], describe_item: Callable[[ItemT], tuple[str, int]], limit: int, seed: int
-) -> list[ItemT]:
-    """Items of about `limit` bytes in all, chosen by a seeded hash of their names, in the order given."""
+) -> tuple[list[ItemT], float]:
+    """Items of about `limit` bytes, chosen by a seeded hash of their names, in order; their share of all."""
     described = [describe_item(item) for item in items]
     if sum(size for _, size in described) <= limit:
-        return items
-    keys = [
-        hash_fraction(f"{seed}\x1f{name}".encode("utf-8", "surrogateescape"), _PURPOSE)
-        for name, _ in described
-    ]
+        return items, 1.0
+    keys = [_hash_name(name, seed) for name, _ in described]
     order = np.argsort(keys, kind="stable")
     sizes = np.array([size for _, size in described], dtype=np.int64)[order]
     num_chosen = int(np.searchsorted(np.cumsum(sizes), limit)) + 1
-    return [items[index] for index in sorted(order[:num_chosen].tolist())]
+    chosen = [items[index] for index in sorted(order[:num_chosen].tolist())]
+    return chosen, int(sizes[:num_chosen].sum()) / int(sizes.sum())
 
 
-def _is_packed(read: ReadDescriptor) -> bool:
-    return any(piece.compression is not None or piece.format == "parquet" for piece in read.pieces)
+def _estimate_plain_bytes(reads: Sequence[ReadDescriptor], config: VocabConfig) -> float:
+    """About how many bytes the reads hold when decompressed, going by a few files of each kind."""
+    kinds: dict[Hashable, dict[str, ReadPiece]] = defaultdict(dict)
+    for read in reads:
+        for piece in read.pieces:
+            kinds[_kind_of(piece)][piece.path] = piece
+    expansions: dict[Hashable, float] = {}
+    for kind, pieces in kinds.items():
+        measured = sorted(pieces, key=lambda path: _hash_name(path, config.seed))[:_MEASURED_FILES]
+        ratios = [measure_expansion(pieces[path], config.text_field) for path in measured]
+        known = [ratio for ratio in ratios if ratio is not None]
+        expansions[kind] = statistics.fmean(known) if known else 1.0
+    # The pieces of a read are of one size, about, and mostly of one kind.
+    return sum(
+        read.size_bytes * statistics.fmean(expansions[_kind_of(piece)] for piece in read.pieces)
+        for read in reads
+    )
+
+
+def _kind_of(piece: ReadPiece) -> Hashable:
+    return piece.format, piece.compression
+
+
+def _hash_name(name: str, seed: int) -> float:
+    return hash_fraction(f"{seed}\x1f{name}".encode("utf-8", "surrogateescape"), _PURPOSE)

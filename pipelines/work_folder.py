@@ -90,7 +90,8 @@ class WorkFolder:
                 key.
             overwrite: delete what was there, finished or not.
             owned_names: files and folders below `output` that the job writes, its manifest first: with
-                `overwrite` exactly these are deleted, in this order.
+                `overwrite`, or after other work that finished nothing, exactly these are deleted, in this
+                order.
 
         Raises:
             UsageError: the folder holds finished pieces of work with another configuration, or files that are
@@ -98,8 +99,7 @@ class WorkFolder:
         """
         names = list(owned_names)
         if overwrite:
-            for name in names:
-                storage.delete(storage.join(self.output, name))
+            self._delete(names)
             self._empty()
         config_path = storage.join(self.path, _CONFIG_NAME)
         content = (json.dumps(pinned, indent=1, sort_keys=True) + "\n").encode()
@@ -114,6 +114,8 @@ class WorkFolder:
                     f"{describe_difference(before, json.loads(content))}\n"
                     "Start it as before to finish it, choose another --output, or add --overwrite."
                 )
+            # A file that got its name, and whose piece was not recorded before the work broke off.
+            self._delete(names)
         elif not overwrite:
             self._refuse_foreign_files(names)
         self._empty()
@@ -246,6 +248,10 @@ class WorkFolder:
         for entry in storage.list_folder(self.path):
             if entry.path.endswith(".tmp"):
                 storage.delete(entry.path)
+
+    def _delete(self, names: list[str]) -> None:
+        for name in names:
+            storage.delete(storage.join(self.output, name))
 
     def _empty(self) -> None:
         for entry in storage.list_folder(self.path):

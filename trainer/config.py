@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from schemas.configs import FrozenModel
 from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest
+from trainer.data.mixture import DataSchedule
 
 Precision = Literal["auto", "fp32", "bf16"]
 OptimizerName = Literal["adamw", "lamb"]
@@ -44,7 +45,11 @@ class TrainConfig(FrozenModel):
     """How a model is pretrained.
 
     Attributes:
-        data: datasets written by `clozeline build`; with several, their shards are read as those of one.
+        data: datasets written by `clozeline build`.
+        data_schedule: with several datasets, `together` reads their shards as those of one; `sequence` reads
+            one of them in each epoch, in turn: so static masks change from epoch to epoch.
+        data_weights: one for each dataset: mix them so that their shares of the examples are as these. None
+            gives each as many as it has.
         output: the run folder.
         model: a preset (`tiny mini small medium base large`, also as `bert-base`), or the path of a
             JSON model configuration.
@@ -81,6 +86,8 @@ class TrainConfig(FrozenModel):
     """
 
     data: tuple[str, ...] = Field(min_length=1)
+    data_schedule: DataSchedule = "together"
+    data_weights: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] | None = None
     output: str = Field(min_length=1)
     model: str = "base"
     init: str | None = None
@@ -123,6 +130,13 @@ class TrainConfig(FrozenModel):
             raise ValueError("give the length of the run by one of steps and minutes")
         if self.batch_size is not None and self.tokens_per_batch is not None:
             raise ValueError("give the size of a batch by one of batch_size and tokens_per_batch")
+        if self.data_weights is not None:
+            if len(self.data_weights) != len(self.data):
+                raise ValueError(
+                    f"{len(self.data_weights)} weights for {len(self.data)} datasets: give each one"
+                )
+            if self.data_schedule == "sequence":
+                raise ValueError("datasets that are read in sequence have no weights: leave them out")
         return self
 
     def differences(self, other: TrainConfig) -> list[str]:

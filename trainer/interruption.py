@@ -1,7 +1,8 @@
 """SIGINT and SIGTERM while a run trains: noted, and acted upon between two steps.
 
 In: signals to this process. Out: a flag that the loop reads, so that it can write a checkpoint first. A
-second signal of the kind ends the process at once. Nothing here is random.
+second signal of the kind ends the process at once, and so does the first before there is anything to save.
+Nothing here is random.
 """
 
 from __future__ import annotations
@@ -34,6 +35,19 @@ class StopRequest:
         if self.is_set:
             raise KeyboardInterrupt
         self.is_set = True
+
+
+@contextmanager
+def interrupt_at_sigterm() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does within the block; outside of the main thread signals are left alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from trainer.data.batches import Batch
 from trainer.data.dataset import Dataset, open_dataset
 from trainer.data.loader import StreamingLoader, iterate_once
 from trainer.data.opener import read_bytes
+from trainer.data_passes import describe_data
 from trainer.distributed import Ranks
 from trainer.evaluation import EvaluationResult, evaluate
 from trainer.initial_weights import copy_initial_weights
@@ -78,6 +79,8 @@ class TrainingJob:
             row_length=self.record.plan.row_length,
             fixed_sizes=self.record.config.compile or self.ranks.device.type == "cuda",
             seed=self.record.config.seed,
+            schedule=self.record.config.data_schedule,
+            weights=self.record.config.data_weights,
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
             state=state,
@@ -172,6 +175,8 @@ def check_stream(record: RunRecord, datasets: tuple[Dataset, ...]) -> None:
         microbatch_size=plan.microbatch_size,
         row_length=plan.row_length,
         seed=record.config.seed,
+        schedule=record.config.data_schedule,
+        weights=record.config.data_weights,
         prefetch_steps=0,
     ).close()
 
@@ -194,7 +199,7 @@ def assemble(
     if ranks.device.type == "cpu":
         keep_freed_memory()
     model = BertForPretraining(record.model, seed=config.seed)
-    notes = describe_rounding(record)
+    notes = describe_rounding(record) + describe_data(record, [one.manifest for one in datasets])
     if config.init is not None and with_initial_weights:
         notes += copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
     model.encoder.recomputes_layers = config.activation_checkpointing
@@ -227,8 +232,8 @@ def describe_rounding(record: RunRecord) -> tuple[str, ...]:
         return ()
     plan = record.plan
     return (
-        f"--tokens-per-batch {asked:,}: a step takes {taken:,} tokens at most, {plan.microbatch_size} rows of "
-        f"{plan.row_length} in each of {plan.lanes} microbatches.",
+        f"--tokens-per-batch {asked:,}: a step takes {taken:,} tokens at most, {plan.microbatch_size} rows "
+        f"of {plan.row_length} in each of {plan.lanes} microbatches.",
     )
 
 

@@ -18,8 +18,18 @@ from trainer.calibration import calibrate_steps
 from trainer.checkpoint_record import list_checkpoints
 from trainer.config import LanePlan, TrainConfig, TrainPlan, plan_lanes, plan_warmup
 from trainer.data.dataset import Dataset
+from trainer.data_passes import count_passes_made
 from trainer.distributed import Ranks, join_ranks
-from trainer.job import assemble, check_stream, fingerprint, make_absolute, open_datasets, settle_model
+from trainer.interruption import interrupt_at_sigterm
+from trainer.job import (
+    TrainingJob,
+    assemble,
+    check_stream,
+    fingerprint,
+    make_absolute,
+    open_datasets,
+    settle_model,
+)
 from trainer.loop_state import Metrics
 from trainer.precision import choose_precision
 from trainer.run_folder import CONFIG_NAME, RunFolder, RunRecord, find_run, parse_record
@@ -40,6 +50,7 @@ class TrainSummary:
         resumed_from_step: the step that this process went on from; None where it began the run.
         num_examples: examples seen, an example counted each time.
         num_tokens: tokens seen that are no padding.
+        passes: how often each dataset was gone through.
         seconds: spent on training steps, over the run's life.
         tokens_per_second: `num_tokens` over `seconds`.
         loss: mean over the steps since the last line of metrics but one: the two below together.
@@ -61,6 +72,7 @@ class TrainSummary:
     resumed_from_step: int | None
     num_examples: int
     num_tokens: int
+    passes: tuple[float, ...]
     seconds: float
     tokens_per_second: float
     loss: float | int | None
@@ -75,7 +87,7 @@ class TrainSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields under their names, as `clozeline train --json` prints them."""
-        return asdict(self) | {"data": list(self.data)}
+        return asdict(self) | {"data": list(self.data), "passes": list(self.passes)}
 
 
 def train(
@@ -110,7 +122,7 @@ def train(
         "init": make_absolute(config.init) if config.init is not None else None,
     }
     config = config.model_copy(update=places)
-    with join_ranks(config.device) as ranks:
+    with interrupt_at_sigterm(), join_ranks(config.device) as ranks:
         return _train_on(ranks, config, Listeners(progress, on_log, on_note), overwrite=overwrite)
 
 
@@ -143,13 +155,19 @@ def resume(
     record = parse_record(folder.read_bytes(CONFIG_NAME), folder.locate(CONFIG_NAME))
     changes: dict[str, Any] = {"output": folder.path}
     if data is not None:
+        if len(data) != len(record.config.data):
+            raise UsageError(
+                f"The run in {folder.path} began with {len(record.config.data)} datasets; {len(data)} are "
+                f"given now.\nGive each of them with --data, in the same order: "
+                f"{', '.join(record.config.data)}."
+            )
         changes["data"] = tuple(make_absolute(url) for url in data)
     if device is not None:
         changes["device"] = device
     if skip_nonfinite is not None:
         changes["skip_nonfinite"] = skip_nonfinite
     config = TrainConfig.model_validate(record.config.model_dump() | changes)
-    with join_ranks(config.device) as ranks:
+    with interrupt_at_sigterm(), join_ranks(config.device) as ranks:
         return _train_on(ranks, config, Listeners(progress, on_log), is_resume=True)
 
 
@@ -181,7 +199,7 @@ def _train_on(
         resumed_from_step = loop.state.step if checkpoint is not None else None
         if loop.state.step < record.plan.steps:
             loop.run()
-        return _summarise(record, loop, run, resumed_from_step)
+        return _summarise(job, loop, run, resumed_from_step)
     finally:
         run.release()
 
@@ -231,9 +249,10 @@ def _plan(config: TrainConfig, steps: int, lanes: LanePlan) -> TrainPlan:
 
 
 def _summarise(
-    record: RunRecord, loop: StepLoop, run: RunFolder, resumed_from_step: int | None
+    job: TrainingJob, loop: StepLoop, run: RunFolder, resumed_from_step: int | None
 ) -> TrainSummary:
-    state = loop.state
+    record, state = job.record, loop.state
+    manifests = [dataset.manifest for dataset in job.datasets]
     last = state.last_metrics or {}
     return TrainSummary(
         output=run.path,
@@ -243,6 +262,7 @@ def _summarise(
         resumed_from_step=resumed_from_step,
         num_examples=state.num_examples,
         num_tokens=state.num_tokens,
+        passes=count_passes_made(record.config, manifests, state.num_examples),
         seconds=state.seconds,
         tokens_per_second=state.num_tokens / max(state.seconds, 1e-9),
         loss=last.get("loss"),

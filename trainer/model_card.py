@@ -14,7 +14,8 @@ from typing import Any
 from schemas.configs import BuildConfig
 from schemas.manifests import DatasetManifest
 from trainer.checkpoints import CheckpointRecord
-from trainer.config import TrainPlan
+from trainer.config import TrainConfig, TrainPlan
+from trainer.data_passes import count_passes_made, format_passes
 from trainer.run_folder import RunRecord
 
 _FRONT_MATTER = """\
@@ -42,7 +43,7 @@ _LABELS = {
 _LEFT_OUT_OF_TRAINING = frozenset(
     {"data", "output", "init", "device", "minutes", "steps", "warmup_steps", "batch_size", "precision"}
     | {"save_every", "keep_checkpoints", "log_every", "evaluate_every", "compile", "model"}
-    | {"activation_checkpointing"}
+    | {"activation_checkpointing", "data_schedule", "data_weights"}
 )
 _RESULTS = {
     "masked_lm_loss": "masked-LM loss (nats)",
@@ -125,8 +126,11 @@ sentence-transformers takes the mean of the encoder's vectors, to be trained fur
 def _data(facts: ModelFacts) -> Iterable[str]:
     tokenizer = facts.checkpoint.tokenizer
     rows: list[tuple[str, object]] = []
+    several = len(facts.datasets) > 1
+    if several and facts.run is not None:
+        rows.append(("datasets read", _schedule(facts.run.config)))
     for number, manifest in enumerate(facts.datasets, start=1):
-        title = f" of dataset {number}" if len(facts.datasets) > 1 else ""
+        title = f" of dataset {number}" if several else ""
         documents = sum(shard.num_documents for shard in manifest.shards)
         held_out = sum(shard.num_examples for shard in manifest.shards_of("validation"))
         rows += [
@@ -143,6 +147,21 @@ def _data(facts: ModelFacts) -> Iterable[str]:
     if facts.datasets:
         yield "How the examples were made:"
         yield _table(("option", "value"), _options(manifest.config for manifest in facts.datasets))
+
+
+def _schedule(config: TrainConfig) -> str:
+    if config.data_weights is not None:
+        return f"mixed by weights {' : '.join(f'{weight:g}' for weight in config.data_weights)}"
+    return "one in each epoch, in turn" if config.data_schedule == "sequence" else "together, as one"
+
+
+def _passes(facts: ModelFacts) -> Iterable[tuple[str, object]]:
+    num_seen = facts.checkpoint.progress.get("num_examples")
+    if facts.run is None or not facts.datasets or not isinstance(num_seen, int):
+        return
+    for number, passes in enumerate(count_passes_made(facts.run.config, facts.datasets, num_seen), start=1):
+        data = f"dataset {number}" if len(facts.datasets) > 1 else "the data"
+        yield f"passes over {data}", format_passes(passes)
 
 
 def _batch_size(plan: TrainPlan) -> str:
@@ -171,6 +190,7 @@ def _training(facts: ModelFacts) -> Iterable[str]:
     for name, title in (("num_examples", "examples seen"), ("num_tokens", "tokens seen")):
         if isinstance(progress.get(name), int):
             rows.append((title, progress[name]))
+    rows += _passes(facts)
     yield _table(("", ""), rows)
     if facts.run is not None:
         chosen = facts.run.config.model_dump(mode="json")

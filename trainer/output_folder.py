@@ -24,7 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from schemas.configs import FrozenModel
 from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import Count, RelativeName, Sha256
-from trainer.data.opener import PROTOCOLS
+from trainer.data.opener import PROTOCOLS, describe_missing_package
 
 _TEMPORARY_PREFIXES = (".writing-", ".removed-")
 
@@ -49,7 +49,9 @@ class OutputFolder:
             )
         try:
             filesystem, root = fsspec.core.url_to_fs(path)
-        except (ValueError, ImportError) as error:
+        except ImportError as error:
+            raise describe_missing_package(path, protocol, error) from None
+        except ValueError as error:
             raise UsageError(f"{path} can't be opened: {error}") from None
         self.path = path.rstrip("/") or path
         self._filesystem: Any = filesystem

@@ -18,7 +18,6 @@ from torch import Tensor
 from schemas.seeding import RandomStream
 from trainer.data.batches import NO_LABEL, Batch
 from trainer.distributed import Ranks
-from trainer.model.accuracy import count_correct
 from trainer.model.pretraining import BertForPretraining, PretrainingOutput
 from trainer.optimisation import clip_gradients, set_learning_rate
 from trainer.precision import Precision, compute_in
@@ -121,12 +120,7 @@ class Stepper:
             output = self._forward(moved)
             losses = torch.stack([output.masked_lm_loss_sum, output.next_sentence_loss_sum])
         (losses / divisors.to(losses.dtype)).sum().backward()  # type: ignore[no-untyped-call]
-        correct = torch.stack(
-            [
-                count_correct(output.masked_lm_logits, output.masked_ids),
-                count_correct(output.next_sentence_logits, output.next_sentence_labels),
-            ]
-        )
+        correct = torch.stack([output.num_masked_correct, output.num_next_sentence_correct])
         return torch.cat([losses.detach().double(), correct.double()])
 
     def _update_unless(self, is_bad: Tensor) -> None:

@@ -169,7 +169,9 @@ ingest_options = combine(
     click.option("--language", metavar="CODE", help="ISO 639 code of the text's language.  [default: en]"),
     click.option("--validation-fraction", type=float, help="Share of documents held out.  [default: 0.01]"),
     click.option(
-        "--max-document-bytes", type=int, help="A longer document is rejected.  [default: 100000000]"
+        "--max-document-bytes",
+        type=int,
+        help="A longer document is rejected: it takes 10 to 30 times that in memory.  [default: 20000000]",
     ),
     click.option(
         "--keep-duplicates/--drop-duplicates",

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from schemas.errors import UsageError
-from workflows.terminal import format_count, format_seconds, format_share
+from workflows.terminal import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
     from trainer.data.dataset import Dataset
@@ -213,14 +213,6 @@ def plan_lines(estimate: RunEstimate, given: Mapping[str, Any]) -> Lines:
         *_memory_lines(estimate, given),
         *_time_lines(estimate, given),
     ]
-
-
-def format_bytes(num_bytes: float) -> str:
-    """A size in decimal units, 12.3 GB."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes / 1e3:.1f} kB"
 
 
 def format_flops(flops: float) -> str:

@@ -15,7 +15,9 @@ def vocab_lines(summary: Mapping[str, Any]) -> Lines:
     """Lines for a vocabulary."""
     new_words = summary.get("num_new_words")
     extension = "" if new_words is None else f", {format_count(new_words)} of them new words"
+    sample = f"{format_count(summary['num_documents'])} documents, {_megabytes(summary['num_text_bytes'])}"
     return [
+        ("sample", f"{format_share(summary['sampled_share'])} of the text: {sample}"),
         ("vocabulary", f"{format_count(summary['vocab_size'])} entries{extension}"),
         ("time", _time(summary, None)),
         ("output", str(summary["output"])),
@@ -102,6 +104,7 @@ def train_lines(summary: Mapping[str, Any]) -> Lines:
         ("model", f"{format_count(summary['num_parameters'])} parameters, {summary['precision']}"),
         ("steps", steps),
         ("seen", seen),
+        ("passes", _passes(summary["data"], summary["passes"])),
         *([("loss", ", ".join(losses))] if losses else []),
         *([("held out", evaluation_lines(held_out)[0][1])] if held_out else []),
         ("time", time),
@@ -141,6 +144,15 @@ def command_line(*words: str) -> str:
 def with_heading(heading: str, lines: Sequence[tuple[str, str]]) -> Lines:
     """The lines of one stage under its name."""
     return [(heading, ""), *lines]
+
+
+def _passes(data: Sequence[str], passes: Sequence[float]) -> str:
+    from trainer.data_passes import format_passes
+
+    numbers = [format_passes(count) for count in passes]
+    if len(data) == 1:
+        return f"{numbers[0]} over the data"
+    return ", ".join(f"{number} over {url}" for url, number in zip(data, numbers, strict=True))
 
 
 def _time(summary: Mapping[str, Any], rate_of: str | None) -> str:

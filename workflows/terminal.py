@@ -101,6 +101,14 @@ def format_count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def format_bytes(num_bytes: float) -> str:
+    """A size as a person says it, 12.3 MB."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes:.0f} bytes"
+
+
 def format_seconds(seconds: float) -> str:
     """A span of time as a person says it: 0.4 s, 12 s, 3 min 05 s, 2 h 07 min."""
     if seconds < 10:

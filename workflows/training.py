@@ -40,9 +40,15 @@ def train_config(values: Mapping[str, Any]) -> TrainConfig:
         raise click.UsageError("Give the length of the run by one of --steps and --minutes.", ctx)
     if values.get("batch_size") is not None and values.get("tokens_per_batch") is not None:
         raise click.UsageError("Give the size of a step by one of --batch-size and --tokens-per-batch.", ctx)
-    named = {**values, "compile": values.get("compile_")}
+    named = {
+        **values,
+        "compile": values.get("compile_"),
+        "data_weights": tuple(values.get("data_weights") or ()) or None,
+    }
     return build_config(
-        TrainConfig, {name: value for name, value in named.items() if name in TrainConfig.model_fields}
+        TrainConfig,
+        {name: value for name, value in named.items() if name in TrainConfig.model_fields},
+        {"data_weights": "--data-weight"},
     )
 
 

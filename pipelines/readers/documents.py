@@ -58,7 +58,7 @@ def _check_size(piece: ReadPiece) -> None:
     if found != piece.file_size:
         raise ClozelineError(
             f"{piece.path} was changed while it was read: it had {piece.file_size} bytes, now {found}\n"
-            "Run the same command again when nothing writes to it any more."
+            "Put it back and run the same command again, or begin anew with --overwrite."
         )
 
 

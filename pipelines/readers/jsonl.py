@@ -40,7 +40,8 @@ def read_jsonl(
                 continue
             offset = block.offset
             for line in block.content.split(b"\n"):
-                _collect(collector, line, offset, text_field, id_field)
+                if line:  # a gigabyte of line breaks must not become as many exceptions
+                    _collect(collector, line, offset, text_field, id_field)
                 offset += len(line) + 1
                 if collector.is_full:
                     yield collector.take()

@@ -64,11 +64,13 @@ def read_parquet(
             num_rows = _choose_batch_rows(file.metadata.row_group(index), text_field)
             for batch in file.iter_batches(num_rows, row_groups=[index], columns=columns, use_threads=False):
                 document_ids = _read_identifiers(batch[id_field]) if has_ids else [None] * len(batch)
-                texts = _read_texts(batch[text_field], max_document_bytes)
-                for document_id, text in zip(document_ids, texts, strict=True):
+                texts, too_long = _read_texts(batch[text_field], max_document_bytes)
+                for document_id, text, is_too_long in zip(document_ids, texts, too_long, strict=True):
                     document_id = document_id or collector.name(row)
                     row += 1
-                    if text is None:
+                    if is_too_long:
+                        collector.reject_too_long(document_id)
+                    elif text is None:
                         collector.reject(
                             document_id, MISSING_TEXT, f"{text_field!r} is null; expected a string"
                         )
@@ -89,13 +91,14 @@ def _choose_batch_rows(group: pq.RowGroupMetaData, text_field: str) -> int:
     return _MAX_ROWS
 
 
-def _read_texts(column: pa.Array, max_document_bytes: int) -> list[bytes | None]:
-    """The texts; of one that is too long only as much as shows that it is."""
+def _read_texts(column: pa.Array, max_document_bytes: int) -> tuple[list[bytes | None], list[bool]]:
+    """The texts, and which of them were too long and left in Arrow's memory, where they are twice already."""
     texts = column.cast(pa.large_binary())
-    # A cell of hundreds of MB is in memory twice by now, and must not be a third time.
-    if (pc.max(pc.binary_length(texts)).as_py() or 0) > max_document_bytes:
-        texts = pc.binary_slice(texts, 0, max_document_bytes + 1)
-    return texts.to_pylist()
+    too_long = pc.fill_null(pc.greater(pc.binary_length(texts), max_document_bytes), False)
+    are_too_long = too_long.to_pylist()
+    if not any(are_too_long):
+        return texts.to_pylist(), are_too_long
+    return [None if is_long else texts[i].as_py() for i, is_long in enumerate(are_too_long)], are_too_long
 
 
 def _read_identifiers(column: pa.Array) -> list[str | None]:

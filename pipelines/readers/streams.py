@@ -43,7 +43,7 @@ def open_plain(path: str, compression: Compression | None, offset: int = 0) -> I
         if not stored.read(1):
             raise EOFError  # a compressed file of nothing has a few bytes all the same
         stored.seek(0)
-        with contextlib.closing(_decompress(stored, compression)) as plain:
+        with contextlib.closing(decompress(stored, compression)) as plain:
             yield plain
 
 
@@ -56,7 +56,8 @@ def read_fully(stream: BinaryIO, size: int) -> bytes:
     return portions[0] if len(portions) == 1 else b"".join(portions)
 
 
-def _decompress(stored: BinaryIO, compression: Compression) -> BinaryIO:
+def decompress(stored: BinaryIO, compression: Compression) -> BinaryIO:
+    """The plain bytes of a compressed stream; reading them raises where it ends too early or is damaged."""
     if compression == "gzip":
         return cast("BinaryIO", gzip.GzipFile(fileobj=stored, mode="rb"))
     if compression == "bzip2":

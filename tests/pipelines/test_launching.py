@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import signal
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
 
 from pipelines import launching
 from pipelines.launching import explain_failure, run_pipeline
@@ -55,6 +57,22 @@ def test_without_beams_private_names_fn_api_runner_takes_over(monkeypatch: pytes
         assert options.get_all_options()["runner"] == launching.IN_PROCESS_RUNNER
         assert options.get_all_options()["direct_running_mode"] == "multi_processing"
         assert options.get_all_options()["direct_num_workers"] == 2
+
+
+def test_views_of_the_options_are_made_once_and_agree() -> None:
+    arguments = ["--direct_num_workers=3", "--experiments=one", "--s3_region_name=somewhere"]
+    with launching._parse_options(1, arguments) as options:
+        view = options.view_as(DirectOptions)
+        assert options.view_as(DirectOptions) is view
+        assert view.direct_num_workers == 3
+        view.direct_num_workers = 5
+        options.view_as(DebugOptions).experiments.append("two")
+        copied = copy.deepcopy(options)
+        copied.view_as(DirectOptions).direct_num_workers = 7
+        expected = PipelineOptions([*arguments[2:], f"--runner={launching.IN_PROCESS_RUNNER}"])
+        expected.view_as(DirectOptions).direct_num_workers = 5
+        expected.view_as(DebugOptions).experiments = ["one", "two"]
+        assert options.get_all_options() == expected.get_all_options()
 
 
 def test_an_option_that_beam_refuses_is_the_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,6 +107,18 @@ def test_options_and_environment_reach_the_workers(tmp_path: Path) -> None:
     assert path.read_text() == "somewhere false 1"
 
 
+def test_workers_look_often_at_the_step_that_runs(tmp_path: Path) -> None:
+    # The end of a bundle waits for the last look: at Beam's own 200 ms, a tenth of a second a bundle.
+    def write(_, path):
+        from apache_beam.runners.worker import statesampler
+
+        Path(path).write_text(str(statesampler.get_current_tracker().sampling_period_ms))
+
+    with beam.Pipeline(options=PipelineOptions(LOCAL)) as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(write, str(tmp_path / "seen"))
+    assert (tmp_path / "seen").read_text() == "5"
+
+
 @pytest.mark.parametrize(
     ("die", "described"),
     [

@@ -53,6 +53,7 @@ def test_writes_a_tokenizer_folder(corpus: Path, tmp_path: Path) -> None:
     assert sorted(content_of(output)) == NAMES
     assert (summary.num_documents, summary.num_rejected, summary.output) == (400, 1, str(output))
     assert summary.vocab_size == 180
+    assert summary.sampled_share == 1.0
     tokenizer, record, content = load_tokenizer(str(output))
     assert (output / "tokenizer.json").read_bytes() == content
     assert summary.sha256 == record.sha256
@@ -182,6 +183,12 @@ def test_a_sample_is_smaller_and_depends_on_the_seed(corpus: Path, tmp_path: Pat
     # 300 documents, a quarter of them: 7.5 is a standard deviation.
     assert abs(first.num_documents - 75) < 5 * 7.5
     assert first.num_text_bytes < size // 2
+    all_bytes = sum(
+        len(json.loads(line)["text"].encode())
+        for path in corpus.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    )
+    assert first.sampled_share == first.num_text_bytes / all_bytes
     assert content_of(tmp_path / "first") == content_of(tmp_path / "again")
     assert content_of(tmp_path / "first") != content_of(tmp_path / "other")
 

@@ -1,3 +1,5 @@
+import gzip
+import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,30 +38,48 @@ def test_a_share_of_one_takes_all() -> None:
 
 def test_small_inputs_are_read_whole() -> None:
     files = make_files(10, 1000)
-    reads, fraction = plan_sample(files, make_config(5000))
-    assert [piece.path for read in reads for piece in read.pieces] == [file.path for file in files]
-    assert fraction == pytest.approx(0.5)
+    plan = plan_sample(files, make_config(5000))
+    assert [piece.path for read in plan.reads for piece in read.pieces] == [file.path for file in files]
+    assert plan.read_share == 1.0
+    assert plan.fraction == pytest.approx(0.5)
 
 
 def test_of_large_inputs_only_some_files_are_looked_at() -> None:
     files = make_files(1000, 100 << 20)
-    reads, fraction = plan_sample(files, make_config(100 << 20))
+    plan = plan_sample(files, make_config(100 << 20))
+    reads = plan.reads
     paths = [piece.path for read in reads for piece in read.pieces]
     read_bytes = sum(read.size_bytes for read in reads)
     assert 800 << 20 <= read_bytes <= 900 << 20
-    assert fraction == pytest.approx((100 << 20) / read_bytes)
+    assert plan.read_share == pytest.approx(read_bytes / (1000 * 100 << 20))
+    assert plan.fraction == pytest.approx((100 << 20) / read_bytes)
     assert paths == sorted(paths)
     assert len(set(paths)) > 4
-    assert plan_sample(files, make_config(100 << 20))[0] == reads
-    assert plan_sample(files, make_config(100 << 20, seed=1))[0] != reads
+    assert plan_sample(files, make_config(100 << 20)) == plan
+    assert plan_sample(files, make_config(100 << 20, seed=1)).reads != reads
 
 
-def test_compressed_files_count_for_more_text() -> None:
-    _, fraction = plan_sample(make_files(3, 1000, ".jsonl.gz"), make_config(900))
-    assert fraction == pytest.approx(0.1)
+def test_compressed_files_count_for_what_is_in_them(tmp_path: Path) -> None:
+    """Files of the same kind vouch for each other, of other kinds not."""
+    line = b'{"text": "a line that compresses well"}\n'
+    for index in range(6):
+        (tmp_path / f"{index}.jsonl.gz").write_bytes(gzip.compress(line * 1000))
+    (tmp_path / "6.jsonl.xz").write_bytes(lzma.compress(line * 5000))
+    (tmp_path / "7.jsonl").write_bytes(line * 700)
+    files = [FileEntry(str(path), path.stat().st_size) for path in sorted(tmp_path.iterdir())]
+
+    for file in [*files[:1], *files[6:], None]:
+        chosen = files if file is None else [file]
+        num_lines = {0: 6000 + 5000 + 700}.get(len(chosen) - 8, 0) or {
+            ".gz": 1000,
+            ".xz": 5000,
+            ".jsonl": 700,
+        }[Path(chosen[0].path).suffix]
+        plan = plan_sample(chosen, make_config(9000))
+        assert plan.fraction == pytest.approx(9000 / (num_lines * len(line)), rel=0.01)
 
 
-def test_empty_files_make_no_trouble(tmp_path: Path) -> None:
-    reads, fraction = plan_sample(make_files(2, 0), make_config(10))
-    assert len(reads) == 1
-    assert fraction >= 1.0
+def test_empty_files_make_no_trouble() -> None:
+    plan = plan_sample(make_files(2, 0), make_config(10))
+    assert len(plan.reads) == 1
+    assert plan.fraction >= 1.0

@@ -1,3 +1,4 @@
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -72,3 +73,12 @@ def test_no_strings_have_no_words() -> None:
 )
 def test_pieces_of_a_word(word: str, isolates_ideographs: bool, pieces: list[str]) -> None:
     assert make_piece_finder(isolates_ideographs=isolates_ideographs)(word) == pieces
+
+
+@given(st.text(st.sampled_from("aZ9 \t\n.(\u00e9\u4e2d\u2014\x0b"), max_size=12))
+def test_pieces_are_what_stands_between_separators_and_lonely_characters(word: str) -> None:
+    apart = word
+    for character in ".(\u4e2d\u2014":
+        apart = apart.replace(character, f" {character} ")
+    pieces = [piece for piece in re.split(r"[ \t\n]", apart) if piece]
+    assert make_piece_finder(isolates_ideographs=True)(word) == pieces

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.configs import BuildConfig, IngestConfig
@@ -101,6 +101,7 @@ def test_the_checksum_is_that_of_the_other_fields_as_compact_json() -> None:
     assert checksum == hashlib.sha256(compact).hexdigest()
 
 
+@settings(deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", [CorpusManifest, DatasetManifest])
 def test_a_flipped_bit_anywhere_is_found(

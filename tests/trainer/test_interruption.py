@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from trainer.interruption import StopRequest, TrainingInterrupted, catch_signals
+from trainer.interruption import StopRequest, TrainingInterrupted, catch_signals, interrupt_at_sigterm
 
 
 def test_the_first_signal_is_noted_and_the_second_ends_all() -> None:
@@ -42,3 +42,10 @@ def test_other_threads_leave_signals_alone() -> None:
 def test_an_interrupted_run_is_no_ordinary_failure() -> None:
     assert issubclass(TrainingInterrupted, KeyboardInterrupt)
     assert not issubclass(TrainingInterrupted, Exception)
+
+
+def test_before_the_first_step_sigterm_is_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), interrupt_at_sigterm():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

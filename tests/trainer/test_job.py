@@ -140,7 +140,7 @@ def test_a_second_phase_of_longer_sequences_goes_on_from_the_weights_of_the_firs
     after = train(second, on_note=notes.append)
     assert before.last_evaluation is not None
     assert after.first_evaluation == before.last_evaluation
-    assert notes == []
+    assert not any("--init" in note for note in notes)
     weights, trained = (load_checkpoint(config.output) for config in (first, second))
     assert (weights.max_seq_length, trained.max_seq_length) == (SHORT, LONG)
     assert weights.model_config == trained.model_config

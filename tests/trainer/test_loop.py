@@ -370,8 +370,8 @@ def test_a_checkpoint_that_can_not_be_written_ends_the_run_and_no_step_is_lost(
         patch.setattr(checkpoint_writer, "save_checkpoint", save_once)
         with pytest.raises(ClozelineError, match=f"{full.output} could not be written: the disk is full"):
             train(full, wait_for_writer)
-    # The loop stops after the next step, not at the next checkpoint.
-    assert read_metrics(full.output)[-1]["step"] == 10
+    # The loop stops after the step that it hears of it, not at the next checkpoint.
+    assert read_metrics(full.output)[-1]["step"] in (9, 10)
     assert list_checkpoints(OutputFolder(full.output)) == ["checkpoints/step-00000004"]
     assert train(full).resumed_from_step == 4
     assert read_metrics(full.output) == read_metrics(whole.output)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from trainer.config import TrainConfig
+from trainer.export import export_checkpoint
 from trainer.loop import train
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -94,19 +95,22 @@ def test_a_compiled_run_learns_the_same(make_config: Callable[..., TrainConfig],
         assert one == pytest.approx(other, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("asked", "notes"),
-    [
-        (
-            130,
-            ["--tokens-per-batch 130: a step takes 128 tokens at most, 2 rows of 32 in each of 2 microbatches."],
-        ),
-        (128, []),
-    ],
-)
+ROUNDED = "--tokens-per-batch 130: a step takes 128 tokens at most, 2 rows of 32 in each of 2 microbatches."
+
+
+@pytest.mark.parametrize(("asked", "notes"), [(130, [ROUNDED]), (128, [])])
 def test_tokens_that_make_no_whole_rows_are_noted(
     asked: int, notes: list[str], make_config: Callable[..., TrainConfig]
 ) -> None:
     found: list[str] = []
     train(make_config(tokens_per_batch=asked, steps=1), on_note=found.append)
     assert found == notes
+
+
+def test_the_model_card_gives_the_batch_in_tokens(
+    make_config: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    config = make_config(steps=1)
+    train(config)
+    export_checkpoint(config.output, str(tmp_path / "exported"))
+    assert "| batch size | 128 tokens |" in (tmp_path / "exported" / "README.md").read_text()

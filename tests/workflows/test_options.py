@@ -16,6 +16,7 @@ from schemas.configs import (
 )
 from schemas.errors import UsageError
 from trainer.config import OptimizerName, Precision, TrainConfig
+from trainer.data.mixture import DataSchedule
 from workflows.cli import load_command, main
 from workflows.configuring import build_dataset_config, ingest_config, vocab_config
 from workflows.options import BeamCommand, beam_arguments, build_config
@@ -73,6 +74,7 @@ def test_every_field_of_a_configuration_has_an_option(command: str, config: type
         ("build", "objective", Objective),
         ("train", "precision", Precision),
         ("train", "optimizer", OptimizerName),
+        ("train", "data_schedule", DataSchedule),
     ],
 )
 def test_the_choices_are_the_configuration_s(command: str, name: str, choices: object) -> None:

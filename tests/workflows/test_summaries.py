@@ -13,6 +13,8 @@ TRAINED: dict[str, Any] = {
     "resumed_from_step": 7,
     "num_examples": 12_783,
     "num_tokens": 1_542_595,
+    "data": ["data-1"],
+    "passes": [1.7249],
     "masked_lm_loss": 7.9066,
     "next_sentence_loss": None,
     "seconds": 123.0,
@@ -28,10 +30,16 @@ def test_a_training_run() -> None:
         ("model", "1,528,130 parameters, bf16"),
         ("steps", "200, resumed from 7"),
         ("seen", "12,783 examples, 1,542,595 tokens"),
+        ("passes", "1.7 over the data"),
         ("loss", "masked LM 7.907"),
         ("time", "2 min 03 s, 12,541 tokens/s"),
         ("checkpoint", "run/checkpoints/step-00000200"),
     ]
+
+
+def test_passes_over_each_of_several_datasets() -> None:
+    lines = train_lines({**TRAINED, "data": ["data-1", "data-2"], "passes": [1234.5, 0.04321]})
+    assert lines[3] == ("passes", "1,234 over data-1, 0.043 over data-2")
 
 
 def test_a_run_that_was_measured_says_so() -> None:
@@ -44,7 +52,7 @@ def test_a_run_that_was_measured_says_so() -> None:
         "num_masked_tokens": 6223,
     }
     lines = train_lines({**TRAINED, "last_evaluation": evaluation})
-    assert lines[4] == ("held out", "loss 7.840, perplexity 2539.1, accuracy 4.1%")
+    assert lines[5] == ("held out", "loss 7.840, perplexity 2539.1, accuracy 4.1%")
 
 
 def test_a_small_input_is_told_in_kilobytes() -> None:

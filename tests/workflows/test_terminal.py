@@ -4,7 +4,14 @@ import sys
 
 import pytest
 
-from workflows.terminal import Terminal, _BarReporter, format_count, format_seconds, format_share
+from workflows.terminal import (
+    Terminal,
+    _BarReporter,
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +32,12 @@ def test_format_seconds(seconds: float, text: str) -> None:
 def test_format_count_and_share() -> None:
     assert format_count(1234567) == "1,234,567"
     assert format_share(0.1234) == "12.3%"
+
+
+def test_format_bytes() -> None:
+    assert [format_bytes(size) for size in (0, 999, 1234, 5e6, 7.25e9, 3e12)] == [
+        *("0 bytes", "999 bytes", "1.2 kB", "5.0 MB", "7.2 GB", "3.0 TB")
+    ]
 
 
 def test_the_summary_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:

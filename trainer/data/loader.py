@@ -1,6 +1,6 @@
 """The streaming loader: global steps of padded or packed microbatches, resumable at every one of them.
 
-In: datasets, a split, and the numbers that belong to the run (lanes, microbatch size, row length, seed). Out:
+In: datasets, a split, and what belongs to the run (lanes, microbatch size, row length, seed, schedule). Out:
 for each global step the microbatches of this rank's lanes. Deterministic: what `order` says, whatever the
 number of ranks, and whether a thread reads ahead or not.
 
@@ -24,6 +24,7 @@ from trainer.data.batches import Batch, assemble_batch
 from trainer.data.blocks import iterate_blocks
 from trainer.data.dataset import Dataset
 from trainer.data.example_arrays import arrays_from_blocks
+from trainer.data.mixture import DataSchedule
 from trainer.data.order import START, WINDOW_EXAMPLES, Cursor, Order, lanes_of_rank, plan_order
 from trainer.data.packed_batches import FixedSizes, plan_sizes
 from trainer.data.prefetching import Prefetcher
@@ -38,7 +39,7 @@ class StreamingLoader:
     """Endless iterator over global steps: lists of microbatches, one a lane of this rank, lanes ascending.
 
     Args:
-        datasets: one dataset or several, read as one; all made with the same tokenizer.
+        datasets: one dataset or several, all made with the same tokenizer.
         split: which split.
         lanes: microbatches in a global step, over all ranks.
         microbatch_size: examples in a microbatch at most, or rows where they are packed.
@@ -46,6 +47,8 @@ class StreamingLoader:
         fixed_sizes: give all packed microbatches the same shapes, as compilers and GPUs like them; otherwise
             they are as small as can be. Changes nothing in what they hold.
         seed: decides the order.
+        schedule: `together` reads several datasets as one; `sequence` reads one in each epoch, in turn.
+        weights: mix the datasets so that their shares of the examples are as these; one for each, above 0.
         rank: this process, from 0.
         world_size: number of processes.
         state: of `state_dict` on the only rank or, from a run of any number of ranks, of `merge_states`.
@@ -73,6 +76,8 @@ class StreamingLoader:
         row_length: int | None = None,
         fixed_sizes: bool = False,
         seed: int,
+        schedule: DataSchedule = "together",
+        weights: Sequence[float] | None = None,
         rank: int = 0,
         world_size: int = 1,
         state: Mapping[str, Any] | None = None,
@@ -90,6 +95,8 @@ class StreamingLoader:
             microbatch_size=microbatch_size,
             row_length=row_length,
             window_examples=window_examples,
+            schedule=schedule,
+            weights=weights,
         )
         self.lanes = lanes_of_rank(lanes, rank, world_size)
         self._pinned = {
@@ -100,6 +107,8 @@ class StreamingLoader:
             "row_length": row_length,
             "seed": seed,
             "window_examples": window_examples,
+            "schedule": schedule,
+            "weights": None if weights is None else list(weights),
         }
         start = _parse_state(state, self._pinned, self.order)
         self._cursors = {lane: start[lane] for lane in self.lanes}

@@ -20,6 +20,7 @@ import fsspec
 from schemas.errors import ClozelineError, UsageError
 
 PROTOCOLS = ("file", "local", "memory", "gs", "gcs", "s3", "s3a", "abfs", "az", "hdfs", "http", "https")
+_EXTRA_BY_PROTOCOL = {"gs": "gcp", "gcs": "gcp", "s3": "aws", "s3a": "aws"}
 RETRY_DELAYS_SECONDS = (0.2, 1.0, 3.0, 10.0)
 REMOTE_READ_BYTES = 8 << 20
 
@@ -169,6 +170,13 @@ def retry(action: Callable[[], T], url: str) -> T:
     raise AssertionError("unreachable")
 
 
+def describe_missing_package(url: str, protocol: str, error: ImportError) -> UsageError:
+    """What to install where the package of a file system isn't."""
+    extra = _EXTRA_BY_PROTOCOL.get(protocol)
+    advice = f"Install it: pip install 'clozeline[{extra}]'" if extra else str(error)
+    return UsageError(f"{url} can't be opened: no file system is installed for {protocol}://\n{advice}")
+
+
 def _open_for_streaming(file_system: Any, path: str, offset: int) -> Any:
     file = file_system.open(path, "rb", block_size=REMOTE_READ_BYTES, cache_type="readahead")
     if offset:
@@ -186,6 +194,8 @@ def _resolve(url: str) -> tuple[Any, str]:
         )
     try:
         file_system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        raise describe_missing_package(url, protocol, error) from error
+    except ValueError as error:
         raise UsageError(f"{url} can't be opened: {error}") from error
     return file_system, str(path)

@@ -8,15 +8,16 @@ window the microbatches. Deterministic, and independent of how many ranks or thr
     lane          a virtual rank, which belongs to the run and not to the machine
     global step   one microbatch of every lane; rank r of w owns the lanes r, r + w, r + 2w, …
 
-For 6 shards a … f and 2 lanes, one epoch might be
+`mixture` says which units an epoch has, where there are several datasets. For 6 shards a … f and 2 lanes, one
+epoch might be
 
     permuted units    d a f b e c
     windows           0: d a   1: f   2: b   3: e   …       dealt to the lanes 0, 1, 0, 1, …
 
 A lane that has come to the end of its windows goes on with those of the next epoch, without waiting for the
-others. Each example is in exactly one window of an epoch, and in exactly one microbatch of its window. How
-many microbatches a packed window gives depends on the lengths of its examples, so a lane's place is known to
-the rank that reads it.
+others. Each example is in exactly one window of an epoch (unless datasets are mixed by weights), and in
+exactly one microbatch of its window. How many microbatches a packed window gives depends on the lengths of
+its examples, so a lane's place is known to the rank that reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,27 +33,10 @@ from numpy.typing import NDArray
 from schemas.errors import UsageError
 from schemas.seeding import RandomStream
 from trainer.data.microbatches import Microbatch, cut_by_examples, cut_by_rows
+from trainer.data.mixture import DataSchedule, Mixture, WindowSizing, plan_mixtures
+from trainer.data.units import BlockRun, ShardSize
 
 WINDOW_EXAMPLES = 65_536
-WINDOWS_PER_LANE = 4
-
-
-class ShardSize(NamedTuple):
-    """What the order needs to know of a shard: all blocks but the last hold `examples_per_block` examples."""
-
-    num_examples: int
-    num_blocks: int
-    examples_per_block: int
-    num_tokens: int
-
-
-class BlockRun(NamedTuple):
-    """The blocks `first_block` … `first_block + num_blocks - 1` of the shard of this number."""
-
-    shard: int
-    first_block: int
-    num_blocks: int
-    num_examples: int
 
 
 class Window(NamedTuple):
@@ -75,7 +58,7 @@ class Cursor(NamedTuple):
 START = Cursor(0, 0, 0)
 
 
-# Compared and hashed by identity: the tuple of units is long, and the cache of `_deal_windows` asks often.
+# Compared and hashed by identity: the tuples of units are long, and the cache of `_deal_windows` asks often.
 @dataclass(frozen=True, eq=False)
 class Order:
     """The order of a run. Made by `plan_order`; everything else follows from it.
@@ -84,22 +67,19 @@ class Order:
         seed: of the run.
         num_lanes: microbatches in a global step.
         microbatch_size: examples in a microbatch at most, or rows where they are packed.
-        units: every block of every shard, in exactly one of them.
-        num_windows: a multiple of `num_lanes`, so that each lane gets as many.
+        mixtures: what epochs are made of, in turn.
         row_length: tokens of a row into which examples are packed; None where each has a row of its own.
     """
 
     seed: int
     num_lanes: int
     microbatch_size: int
-    units: tuple[BlockRun, ...]
-    num_windows: int
+    mixtures: tuple[Mixture, ...]
     row_length: int | None = None
 
-    @property
-    def windows_per_lane(self) -> int:
+    def windows_per_lane(self, epoch: int) -> int:
         """How many windows each lane reads in an epoch; at least one."""
-        return self.num_windows // self.num_lanes
+        return self.mixtures[epoch % len(self.mixtures)].num_windows // self.num_lanes
 
     def windows_of_lane(self, lane: int, epoch: int) -> tuple[Window, ...]:
         """The windows that a lane reads in an epoch, in this order."""
@@ -111,13 +91,13 @@ class Order:
 
     def has(self, lane: int, cursor: Cursor) -> bool:
         """Whether a cursor can be that of a microbatch; how many a window gives only its reader knows."""
-        if min(cursor) < 0 or cursor.position >= self.windows_per_lane:
+        if min(cursor) < 0 or cursor.position >= self.windows_per_lane(cursor.epoch):
             return False
         return cursor.offset < self.window_at(lane, cursor).num_examples
 
     def next_window(self, cursor: Cursor) -> Cursor:
         """The first microbatch of the window after that of a cursor."""
-        if cursor.position + 1 < self.windows_per_lane:
+        if cursor.position + 1 < self.windows_per_lane(cursor.epoch):
             return Cursor(cursor.epoch, cursor.position + 1, 0)
         return Cursor(cursor.epoch + 1, 0, 0)
 
@@ -156,11 +136,13 @@ def plan_order(
     microbatch_size: int,
     row_length: int | None = None,
     window_examples: int = WINDOW_EXAMPLES,
+    schedule: DataSchedule = "together",
+    weights: Sequence[float] | None = None,
 ) -> Order:
     """Cut shards into units and settle how many windows there are.
 
     Args:
-        shards: sizes, in the order of the manifest.
+        shards: sizes, in the order of the datasets and their manifests.
         seed: of the run.
         num_lanes: microbatches in a global step, at least 1.
         microbatch_size: examples in a microbatch at most, or rows where they are packed; at least 1.
@@ -168,64 +150,31 @@ def plan_order(
         window_examples: about how many examples are permuted together, where there are enough of them for
             `WINDOWS_PER_LANE` windows a lane of a microbatch each; a shard that is larger makes a window
             alone.
+        schedule: whether epochs read all datasets or one after the other.
+        weights: of the datasets, where they are mixed.
 
     Raises:
         UsageError: there are fewer blocks than lanes.
     """
-    num_blocks = sum(shard.num_blocks for shard in shards)
-    if num_blocks < num_lanes:
-        raise UsageError(
-            f"{num_lanes} lanes need {num_lanes} blocks of examples at least; the data has {num_blocks}.\n"
-            f"Use fewer lanes (less gradient accumulation or fewer ranks), or build with a smaller "
-            f"examples_per_block."
-        )
-    units = _cut_units(shards, num_lanes * WINDOWS_PER_LANE)
-    num_examples = sum(shard.num_examples for shard in shards)
-    wanted = max(num_lanes * WINDOWS_PER_LANE, -(-num_examples // window_examples))
-    windows_per_lane = min(-(-wanted // num_lanes), len(units) // num_lanes)
-    # Windows of less than a microbatch would make every batch smaller than was asked for.
-    num_microbatches = num_examples // microbatch_size
-    if row_length is not None:
-        num_microbatches = sum(shard.num_tokens for shard in shards) // (microbatch_size * row_length)
-    windows_per_lane = max(1, min(windows_per_lane, num_microbatches // num_lanes))
-    return Order(seed, num_lanes, microbatch_size, units, windows_per_lane * num_lanes, row_length)
 
+    def count_microbatches(num_examples: int, num_tokens: int) -> int:
+        if row_length is None:
+            return num_examples // microbatch_size
+        return num_tokens // (microbatch_size * row_length)
 
-def _cut_units(shards: Sequence[ShardSize], num_units: int) -> tuple[BlockRun, ...]:
-    # Whole shards where there are enough, else the longest runs of blocks that are enough, else single
-    # blocks.
-    longest = max(shard.num_blocks for shard in shards)
-    low, high = 1, longest
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(-(-shard.num_blocks // middle) for shard in shards) >= num_units:
-            low = middle
-        else:
-            high = middle - 1
-    return tuple(run for number, shard in enumerate(shards) for run in _cut_shard(number, shard, low))
-
-
-def _cut_shard(number: int, shard: ShardSize, blocks_per_run: int) -> list[BlockRun]:
-    num_runs = -(-shard.num_blocks // blocks_per_run)
-    bounds = [shard.num_blocks * run // num_runs for run in range(num_runs + 1)]
-    return [
-        BlockRun(
-            shard=number,
-            first_block=first,
-            num_blocks=end - first,
-            num_examples=min(shard.num_examples, end * shard.examples_per_block)
-            - first * shard.examples_per_block,
-        )
-        for first, end in pairwise(bounds)
-    ]
+    sizing = WindowSizing(num_lanes, window_examples, count_microbatches)
+    mixtures = plan_mixtures(shards, sizing, schedule, weights)
+    return Order(seed, num_lanes, microbatch_size, mixtures, row_length)
 
 
 @lru_cache(maxsize=8)
 def _deal_windows(order: Order, epoch: int) -> tuple[Window, ...]:
-    permuted = RandomStream(order.seed, "order/windows", f"epoch-{epoch}").permutation(len(order.units))
+    turn, number = divmod(epoch, len(order.mixtures))
+    mixture = order.mixtures[number]
+    units = mixture.take(order.seed, turn)
     windows = []
-    for number, members in enumerate(np.array_split(permuted, order.num_windows)):
-        runs = tuple(order.units[member] for member in members)
+    for window, members in enumerate(np.array_split(np.arange(len(units)), mixture.num_windows)):
+        runs = tuple(units[member] for member in members.tolist())
         num_examples = sum(run.num_examples for run in runs)
-        windows.append(Window(f"epoch-{epoch}/window-{number}", runs, num_examples))
+        windows.append(Window(f"epoch-{epoch}/window-{window}", runs, num_examples))
     return tuple(windows)

@@ -11,6 +11,7 @@ is random.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,14 +84,18 @@ def assemble_packed_batch(
     lengths = examples.lengths[indices]
     num_rows = int(offsets[-1]) // row_length + 1 if sizes is None else sizes.rows
     runs = _Runs(offsets, lengths, num_rows, row_length)
-    slots = np.arange(num_rows * row_length)
+    slots = _number_slots(num_rows * row_length)
     example_numbers = runs.spread(np.arange(1, len(indices) + 1, dtype=np.int32), 0)
     attention_mask = example_numbers > 0
-    # Padding looks beyond the end of the ids, and finds the last one of them.
-    sources = slots + runs.spread(examples.starts[indices] - offsets, len(examples.input_ids))
+    # Padding looks beyond the end of the ids, and finds the last of the zeros there.
+    sources = runs.spread(examples.starts[indices] - offsets, len(examples.input_ids))
+    sources += slots
     input_ids = examples.input_ids.take(sources, mode="clip").astype(np.int64)
-    np.putmask(input_ids, ~attention_mask, pad_id)
+    if pad_id != 0:
+        np.putmask(input_ids, ~attention_mask, pad_id)
     segment_b_starts = runs.spread(offsets + examples.segment_a_lengths[indices], len(slots))
+    position_ids = np.repeat(runs.starts, runs.lengths)
+    np.subtract(slots, position_ids, out=position_ids)
 
     masked_positions, masked_ids = gather_masked(examples, indices, offsets)
     masked_slots = _count_slots(len(masked_ids), sizes and sizes.masked)
@@ -111,7 +116,7 @@ def assemble_packed_batch(
         num_tokens=int(lengths.sum()),
         num_unused_masked_slots=masked_slots - len(masked_ids),
         packing=Packing(
-            position_ids=in_rows(slots - np.repeat(runs.starts, runs.lengths)),
+            position_ids=in_rows(position_ids),
             example_numbers=in_rows(example_numbers),
             first_positions=_fill_up(offsets, example_slots, 0),
             cu_seqlens=_fill_up(runs.starts, num_bounds, len(slots)).to(torch.int32),
@@ -143,6 +148,11 @@ class _Runs:
         """Give every slot the value of its example, or that of padding."""
         padding = np.full(self._num_padding, of_padding, dtype=of_examples.dtype)
         return np.repeat(np.concatenate([of_examples, padding])[self._order], self.lengths)
+
+
+@lru_cache(maxsize=4)
+def _number_slots(num_slots: int) -> NDArray[np.int64]:
+    return np.arange(num_slots)
 
 
 def _round_up(size: float) -> int:

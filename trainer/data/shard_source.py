@@ -14,8 +14,9 @@ from schemas.manifests import ShardRecord, Split
 from trainer.data.blocks import BlockRunReader
 from trainer.data.dataset import Dataset
 from trainer.data.example_arrays import ExampleArrays, arrays_from_blocks
-from trainer.data.order import ShardSize, Window
+from trainer.data.order import Window
 from trainer.data.packed_batches import Density
+from trainer.data.units import ShardSize
 
 
 class ShardSource:
@@ -39,6 +40,9 @@ class ShardSource:
         self._shards: list[tuple[Dataset, ShardRecord]] = [
             (dataset, shard) for dataset in self._datasets for shard in dataset.require_split(split)
         ]
+        self._numbers = [
+            number for number, one in enumerate(self._datasets) for _ in one.require_split(split)
+        ]
         self._reader = BlockRunReader()
         self.pad_id = self._datasets[0].manifest.tokenizer.pad_id
 
@@ -50,8 +54,9 @@ class ShardSource:
                 num_blocks=shard.num_blocks,
                 examples_per_block=dataset.manifest.config.examples_per_block,
                 num_tokens=shard.num_tokens,
+                dataset=number,
             )
-            for dataset, shard in self._shards
+            for number, (dataset, shard) in zip(self._numbers, self._shards, strict=True)
         ]
 
     def densest(self) -> Density:

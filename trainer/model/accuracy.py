@@ -6,6 +6,7 @@ scores in a row the first one is the guess, as torch's and NumPy's `argmax` have
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,8 +31,11 @@ def _guess(logits: Tensor) -> Tensor:
     if logits.device.type != "cpu":
         return logits.argmax(dim=-1)
     if logits.dtype == torch.bfloat16:
-        # NumPy has no bfloat16. As integers its bits are in the order of its values once the negative ones,
-        # which lie in reverse, are turned round.
+        # NumPy has no bfloat16. As integers its bits are in the order of its values, but for negative values,
+        # which lie in reverse.
         bits = logits.view(torch.int16).numpy()
-        return torch.from_numpy((bits ^ ((bits >> 15) & 0x7FFF)).argmax(-1))
+        guesses = bits.argmax(-1)
+        is_negative = bits[np.arange(len(bits)), guesses] < 0
+        guesses[is_negative] = (bits[is_negative] ^ 0x7FFF).argmax(-1)
+        return torch.from_numpy(guesses)
     return torch.from_numpy(logits.float().numpy().argmax(-1))

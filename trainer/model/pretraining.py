@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.model.accuracy import count_correct
 from trainer.model.attention import AttentionKernel
 from trainer.model.config import ModelConfig
 from trainer.model.embeddings import Embeddings
@@ -87,12 +87,12 @@ class PretrainingOutput:
     @property
     def num_masked_correct(self) -> Tensor:
         """Masked positions whose likeliest entry is the right one: int64 scalar. Computed when asked."""
-        return _count_correct(self.masked_lm_logits, self.masked_ids)
+        return count_correct(self.masked_lm_logits, self.masked_ids)
 
     @property
     def num_next_sentence_correct(self) -> Tensor:
         """Labelled sequences whose likelier label is the right one: int64 scalar. Computed when asked."""
-        return _count_correct(self.next_sentence_logits, self.next_sentence_labels)
+        return count_correct(self.next_sentence_logits, self.next_sentence_labels)
 
     def sum_loss(self) -> Tensor:
         """`reduction="sum"`: all masked positions' cross-entropies plus all sequences' next-sentence ones."""
@@ -185,8 +185,3 @@ class BertForPretraining(nn.Module):
 def _sum_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     # In float32 whatever the precision of the logits: a sum of thousands of terms loses too much in bfloat16.
     return functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED_LABEL, reduction="sum")
-
-
-@torch.no_grad()
-def _count_correct(logits: Tensor, labels: Tensor) -> Tensor:
-    return (logits.argmax(dim=-1) == labels).sum()

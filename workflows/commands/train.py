@@ -15,6 +15,19 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", 
 
 @click.command(name="train", cls=shared.ClozelineCommand)
 @click.option("--data", multiple=True, metavar="DATASET", help="What `clozeline build` wrote. Repeats.")
+@click.option(
+    "--data-schedule",
+    type=click.Choice(["together", "sequence"]),
+    help="Read several datasets as one, or one in each epoch, in turn.  [default: together]",
+)
+@click.option(
+    "--data-weight",
+    "data_weights",
+    type=float,
+    multiple=True,
+    metavar="NUMBER",
+    help="Mix datasets: the share of examples of each --data. Repeats.  [default: as many as each has]",
+)
 @click.option("--output", metavar="FOLDER", help="The run folder.")
 @click.option(
     "--model",

@@ -146,7 +146,8 @@ def _statistics_lines(outcome: DatasetVerification, dataset: Dataset) -> Lines:
     lengths: Mapping[str, float] = outcome.lengths
     figures = f"{lengths['shortest']:,.0f} to {lengths['longest']:,.0f}"
     limit = f"at most {dataset.manifest.config.max_seq_length:,}"
-    spread = f"median {lengths['median']:,.0f}, mean {lengths['mean']:,.1f} tokens"
+    spread = f"median {lengths['median']:,.0f}, mean {lengths['mean']:,.1f}, "
+    spread += f"{lengths['short_share']:.1%} below half"
     rows.append(("lengths", figures, limit, "ok", spread))
     rows.insert(0, ("", "found", "expected", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in (1, 2, 3)]

@@ -23,13 +23,13 @@ from workflows.report.blocks import (
 )
 from workflows.report.charts import compact_count
 from workflows.report.corpus_sample import CorpusSample
-from workflows.report.dataset_page import format_bytes
 from workflows.report.length_tally import make_histogram
 from workflows.report.opening import Corpus
 from workflows.report.provenance import VERSIONS_RECORDED, describe_command, describe_config, page_versions
 from workflows.report.token_section import make_token_section, percent
 from workflows.report.token_spans import document_lines
 from workflows.report.token_tally import Vocabulary
+from workflows.terminal import format_bytes
 
 _MEANINGS = {
     "empty": "no character but white space",

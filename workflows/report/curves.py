@@ -62,7 +62,11 @@ def draw_curves(chart: LineChart, description: str) -> Markup:
         for path in _paths(thin(series.points), across, down)
     ]
     stretched = {"viewBox": f"0 0 {_UNITS} {_UNITS}", "preserveAspectRatio": "none"}
-    drawn.append(element("svg", *curves, y=_PLOT_TOP, width="100%", height=_PLOT_HEIGHT, aria_hidden="true", **stretched))
+    drawn.append(
+        element(
+            "svg", *curves, y=_PLOT_TOP, width="100%", height=_PLOT_HEIGHT, aria_hidden="true", **stretched
+        )
+    )
     for series in chart.series:
         drawn += _lone_points(series, chart, across, down)
     drawn += _x_axis(first, last)

@@ -38,6 +38,7 @@ from workflows.report.provenance import VERSIONS_RECORDED, describe_command, des
 from workflows.report.token_section import make_token_section, percent
 from workflows.report.token_spans import MASKING_LEGEND, example_lines
 from workflows.report.token_tally import Vocabulary
+from workflows.terminal import format_bytes
 
 _INTERVAL_NOTE = (
     "The whisker is the 95% Wilson interval, as for independent draws; with many draws it is narrower than "
@@ -99,14 +100,6 @@ def _headline(dataset: Dataset) -> tuple[Figure, ...]:
         Figure("shards", f"{len(manifest.shards):,}", format_bytes(figures["size_bytes"])),
         Figure("vocabulary", f"{manifest.tokenizer.vocab_size:,}", "entries"),
     )
-
-
-def format_bytes(num_bytes: float) -> str:
-    """A size as a person says it, 12.3 MB."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes:.0f} bytes"
 
 
 def _split_section(shards: Sequence[ShardRecord]) -> Section:

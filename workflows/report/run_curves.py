@@ -144,7 +144,8 @@ def _notes_on_gaps(metrics: RunMetrics) -> tuple[Paragraph, ...]:
         )
     skipped = metrics.last("num_skipped_steps")
     if skipped:
-        notes.append(Paragraph(f"{skipped:,.0f} steps were left out, for their loss was not finite."))
+        were = "steps were" if skipped > 1 else "step was"
+        notes.append(Paragraph(f"{skipped:,.0f} {were} left out, for the loss was not finite."))
     if metrics.num_unreadable:
-        notes.append(Paragraph(f"{metrics.num_unreadable:,} lines of metrics.jsonl can't be read."))
+        notes.append(Paragraph(f"Lines of metrics.jsonl that can't be read: {metrics.num_unreadable:,}."))
     return tuple(notes)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 VALIDATION = "validation_"
+# Beyond it a float tells a step from the next no more.
+_MOST_STEPS = 1 << 53
 
 Points = tuple[tuple[float, float | None], ...]
 
@@ -82,15 +84,19 @@ def parse_metrics(content: bytes) -> RunMetrics:
 
 def finite(value: object, scale: float = 1.0) -> float | None:
     """A JSON value as a number, scaled; None where it is no finite one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value * scale
+    try:
+        scaled = value * scale
+        return float(scaled) if math.isfinite(scaled) else None
+    except OverflowError:  # an integer that no float holds
+        return None
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     try:
         parsed = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    has_step = isinstance(parsed, dict) and isinstance(parsed.get("step"), int)
-    return parsed if has_step and not isinstance(parsed["step"], bool) else None
+    step = parsed.get("step") if isinstance(parsed, dict) else None
+    return parsed if type(step) is int and 0 <= step < _MOST_STEPS else None

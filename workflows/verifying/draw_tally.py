@@ -97,17 +97,20 @@ class DrawTally:
         recorded = shard.expected_not_next
         self.expected_not_next += num_labels / 2 if recorded is None else recorded
 
-    @property
-    def lengths(self) -> dict[str, float]:
-        """Figures of the examples' lengths in tokens; all 0 where there is no example."""
+    def describe_lengths(self, max_seq_length: int) -> dict[str, float]:
+        """Figures of the examples' lengths in tokens; all 0 where there is no example.
+
+        `short_share` is the share of examples of less than half of `max_seq_length`.
+        """
         reached = np.cumsum(self.by_length)
-        total = int(reached[-1])
+        total = max(1, int(reached[-1]))
         sizes = np.arange(len(self.by_length))
         return {
-            "mean": round(float(sizes @ self.by_length) / max(1, total), 3),
+            "mean": round(float(sizes @ self.by_length) / total, 3),
             "shortest": int(np.argmax(reached > 0)),
             "median": int(np.argmax(reached >= total / 2)),
             "longest": int(sizes[self.by_length > 0].max(initial=0)),
+            "short_share": round(int(self.by_length[sizes < max_seq_length / 2].sum()) / total, 6),
         }
 
     def merge(self, other: DrawTally) -> None:

@@ -22,8 +22,8 @@ from schemas.errors import ClozelineError
 PieceT = TypeVar("PieceT")
 ResultT = TypeVar("ResultT")
 
-# A process takes one to two seconds to start, and checks less than this in that time.
-_BYTES_WORTH_A_PROCESS = 100_000_000
+# A process takes about a second of work to start, in which a running one checks nearly so much.
+_BYTES_WORTH_A_PROCESS = 200_000_000
 
 # The work of this process, where it is one of several.
 _work: Callable[[Any], Any]
@@ -71,7 +71,12 @@ def spread(
         workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(work,)
     )
     try:
-        numbers = {executor.submit(_do, piece): number for number, piece in enumerate(pieces)}
+        # Processes start here. Ctrl-C reaches every process of the terminal: this one alone is to take it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            numbers = {executor.submit(_do, piece): number for number, piece in enumerate(pieces)}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for done in as_completed(numbers):
             yield numbers.pop(done), done.result()
     except BrokenProcessPool:
@@ -90,8 +95,6 @@ def spread(
 def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
-    # Ctrl-C reaches every process of the terminal; the one that was started first decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from schemas.errors import CorruptDataError, UsageError
 from trainer.data import loader as loader_module
@@ -268,6 +270,151 @@ def test_two_datasets_are_read_as_one(
         while loader.state_dict()["cursors"]["0"][0] == 0:
             seen.update(rows(next(loader)[0]))
     assert seen == Counter(stored_rows(dataset) + stored_rows(other))
+
+
+SCHEDULES: list[Any] = [
+    pytest.param({"schedule": "together"}, id="together"),
+    pytest.param({"schedule": "sequence"}, id="sequence"),
+    pytest.param({"weights": (1.0, 3.0, 0.5)}, id="weights"),
+]
+SEVERAL_SIZES = (30, 45, 70)
+
+
+@pytest.fixture(scope="module")
+def several(
+    tmp_path_factory: pytest.TempPathFactory,
+    write_tiny_dataset: Callable[..., Path],
+    make_tiny_examples: Callable[[int, int], Any],
+) -> list[Dataset]:
+    """Three datasets of 30, 45 and 70 examples, in blocks of 3."""
+    folder = tmp_path_factory.mktemp("several")
+    return [
+        open_dataset(
+            str(
+                write_tiny_dataset(
+                    folder / str(size), {"train": [make_tiny_examples(size, 60 + size)]}, examples_per_block=3
+                )
+            )
+        )
+        for size in SEVERAL_SIZES
+    ]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@both_forms
+def test_with_several_datasets_too_the_sequence_does_not_depend_on_the_ranks(
+    several: list[Dataset], run: dict[str, Any], schedule: dict[str, Any]
+) -> None:
+    run = {**run, **schedule}
+    with StreamingLoader(several, "train", prefetch_steps=0, **run) as alone:
+        expected = take(alone, 24)
+    state, found = None, []
+    for world_size, num_steps in [(2, 5), (3, 1), (8, 3), (1, 4), (4, 6), (3, 5)]:
+        steps, state = global_steps(several, run, world_size, num_steps, state)
+        found += steps
+    for one, other in zip(expected, found, strict=True):
+        assert all(equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@given(st.permutations([1, 2, 3, 4, 8]), st.sampled_from([0, 2]), st.sampled_from(SCHEDULES))
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_succession_of_ranks_reads_the_same(
+    several: list[Dataset], succession: list[int], prefetch_steps: int, schedule: Any
+) -> None:
+    run = {**RUN, **schedule.values[0], "prefetch_steps": prefetch_steps}
+    with StreamingLoader(several, "train", **run) as alone:
+        expected = [[rows(batch) for batch in step] for step in take(alone, 10)]
+    state, found = None, []
+    for world_size in succession:
+        steps, state = global_steps(several, run, world_size, 2, state)
+        found += steps
+    assert [[rows(batch) for batch in step] for step in found] == expected
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@both_forms
+def test_in_sequence_each_epoch_has_each_example_of_its_dataset_once(
+    several: list[Dataset], run: dict[str, Any], lanes: int
+) -> None:
+    run = {**run, "lanes": lanes, "schedule": "sequence", "window_examples": 20}
+    epochs: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(7)]
+    with StreamingLoader(several, "train", **run) as loader:
+        cursors = [(0, 0, 0)] * lanes
+        while min(epoch for epoch, _, _ in cursors) < len(epochs):
+            for (epoch, _, _), batch in zip(cursors, next(loader), strict=True):
+                if epoch < len(epochs):
+                    epochs[epoch].update(rows(batch))
+            cursors = [tuple(cursor) for cursor in loader.state_dict()["cursors"].values()]
+    expected = [Counter(stored_rows(dataset)) for dataset in several]
+    assert epochs == [expected[epoch % 3] for epoch in range(7)]
+
+
+@both_forms
+def test_weights_are_the_shares_of_examples(several: list[Dataset], run: dict[str, Any]) -> None:
+    run = {**run, "lanes": 2, "weights": (1.0, 3.0, 0.5)}
+    owner = {row: number for number, dataset in enumerate(several) for row in stored_rows(dataset)}
+    seen: Counter[int] = Counter()
+    with StreamingLoader(several, "train", **run) as loader:
+        cursors = [(0, 0, 0)] * 2
+        while min(epoch for epoch, _, _ in cursors) < 18:
+            for (epoch, _, _), batch in zip(cursors, next(loader), strict=True):
+                if epoch < 18:
+                    seen.update(owner[row] for row in rows(batch))
+            cursors = [tuple(cursor) for cursor in loader.state_dict()["cursors"].values()]
+    # 18 epochs of 145 examples; off by a run of blocks of its dataset at most.
+    for number, share in enumerate((1 / 4.5, 3 / 4.5, 0.5 / 4.5)):
+        assert abs(seen[number] - 18 * 145 * share) <= SEVERAL_SIZES[number] / 2
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_rank_is_ever_without_examples(several: list[Dataset], schedule: dict[str, Any]) -> None:
+    # The first dataset has 10 blocks for 10 lanes: one window of one block a lane in each of its epochs.
+    run = {**RUN, "lanes": 10, **schedule}
+    for rank in range(8):
+        with StreamingLoader(several, "train", rank=rank, world_size=8, **run) as loader:
+            for step in take(loader, 30):
+                assert len(step) == len(loader.lanes) >= 1
+                assert all(batch.num_examples > 0 and batch.num_masked_tokens > 0 for batch in step)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "numbers"),
+    [
+        ({}, "49 lanes need 49 blocks of examples at least; the data has 49"),
+        ({"schedule": "sequence"}, "11 lanes need 11 blocks of examples at least; dataset 1 of 3 has 10"),
+    ],
+)
+def test_more_lanes_than_blocks_are_refused_at_once(
+    several: list[Dataset], schedule: dict[str, Any], numbers: str
+) -> None:
+    lanes = int(numbers.split()[0])
+    if not schedule:
+        StreamingLoader(several, "train", **{**RUN, "lanes": lanes}).close()
+        lanes, numbers = 50, numbers.replace("49 lanes need 49", "50 lanes need 50")
+    with pytest.raises(UsageError, match=numbers):
+        StreamingLoader(several, "train", **{**RUN, "lanes": lanes, **schedule})
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "differing"),
+    [
+        ({"schedule": "sequence"}, {}, "schedule 'sequence' there, 'together' here"),
+        ({"weights": (1.0, 2.0, 3.0)}, {}, r"weights \[1.0, 2.0, 3.0\] there, None here"),
+        (
+            {"weights": (1.0, 2.0, 3.0)},
+            {"weights": (1.0, 2.0, 4.0)},
+            r"weights \[1.0, 2.0, 3.0\] there, \[1.0, 2.0, 4.0\] here",
+        ),
+    ],
+)
+def test_a_position_under_another_schedule_is_refused(
+    several: list[Dataset], there: dict[str, Any], here: dict[str, Any], differing: str
+) -> None:
+    with StreamingLoader(several, "train", **RUN, **there) as loader:
+        state = json.loads(json.dumps(loader.state_dict()))
+    StreamingLoader(several, "train", state=state, **RUN, **there).close()
+    with pytest.raises(UsageError, match=differing):
+        StreamingLoader(several, "train", state=state, **RUN, **here)
 
 
 def test_datasets_of_two_tokenizers_are_refused(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
-from trainer.data.order import START, BlockRun, Cursor, Order, ShardSize, lanes_of_rank, plan_order
+from trainer.data.order import START, Cursor, Order, lanes_of_rank, plan_order
+from trainer.data.units import BlockRun, ShardSize
 
 
 def shard(num_examples: int, examples_per_block: int = 10, mean_length: int = 20) -> ShardSize:
@@ -16,7 +18,7 @@ def shard(num_examples: int, examples_per_block: int = 10, mean_length: int = 20
     return ShardSize(num_examples, num_blocks, examples_per_block, num_tokens=num_examples * mean_length)
 
 
-def plan(shards: list[ShardSize], num_lanes: int, **options: int) -> Order:
+def plan(shards: list[ShardSize], num_lanes: int, **options: Any) -> Order:
     return plan_order(shards, **{"seed": 1, "num_lanes": num_lanes, "microbatch_size": 8, **options})
 
 
@@ -56,11 +58,13 @@ class TestUnitsAndWindows:
         num_windows: int,
     ) -> None:
         order = plan([shard(10 * blocks_per_shard)] * num_shards, num_lanes, window_examples=window_examples)
-        assert (len(order.units), order.num_windows) == (num_units, num_windows)
+        ((supply,), found_windows) = order.mixtures[0]
+        assert (len(supply.units), found_windows) == (num_units, num_windows)
 
     def test_runs_of_a_shard_written_out(self) -> None:
         # One lane wants 4 windows; runs of 2 blocks would be 2 + 1 of them, so it is runs of one block.
-        assert plan([shard(33), shard(20)], 1).units == (
+        (supply,) = plan([shard(33), shard(20)], 1).mixtures[0].supplies
+        assert supply.units == (
             BlockRun(shard=0, first_block=0, num_blocks=1, num_examples=10),
             BlockRun(shard=0, first_block=1, num_blocks=1, num_examples=10),
             BlockRun(shard=0, first_block=2, num_blocks=1, num_examples=10),
@@ -112,7 +116,8 @@ class TestUnitsAndWindows:
     )
     def test_windows_hold_a_microbatch_each_on_average(self, microbatch_size: int, num_windows: int) -> None:
         # 50 examples in 5 blocks: a batch of 64 is then all of them, not one block.
-        assert plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size).num_windows == num_windows
+        order = plan([shard(30), shard(20)], 1, microbatch_size=microbatch_size)
+        assert order.windows_per_lane(0) == num_windows
 
     @pytest.mark.parametrize(("num_rows", "num_windows"), [(2, 4), (7, 4), (8, 3), (15, 2), (16, 1), (90, 1)])
     def test_packed_windows_hold_a_microbatch_of_rows_each_on_average(
@@ -120,7 +125,7 @@ class TestUnitsAndWindows:
     ) -> None:
         # 50 examples of 20 tokens fill 31 rows of 32.
         order = plan([shard(30), shard(20)], 1, microbatch_size=num_rows, row_length=32)
-        assert order.num_windows == num_windows
+        assert order.windows_per_lane(0) == num_windows
 
 
 class TestMicrobatches:

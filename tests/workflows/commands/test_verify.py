@@ -38,7 +38,9 @@ def test_a_sound_dataset_is_described_and_exits_with_0(made: Path) -> None:
     names = ["chosen", "[MASK]", "random", "kept", "kept, by manifest", "random ids, 16 parts"]
     assert list(table) == [*names, "positions, 8 parts", "is next", "lengths"]
     assert re.search(r"80\.00% +ok +[\d,]+ chosen tokens$", table["[MASK]"])
-    assert re.search(r"\d to 32 +at most 32 +ok +median \d+, mean [\d.]+ tokens$", table["lengths"])
+    assert re.search(
+        r"\d to 32 +at most 32 +ok +median \d+, mean [\d.]+, [\d.]+% below half$", table["lengths"]
+    )
     assert lines[-2].split() == ["faults", "none"]
     assert lines[-1].startswith("Next: clozeline train --data ")
     assert max(map(len, lines[:-1])) <= 100

@@ -1,8 +1,13 @@
-"""A corpus and a dataset of texts that are unkind to HTML, made once a process by the commands themselves."""
+"""A corpus, a dataset and a run of texts that are unkind to HTML, made once a process.
+
+Corpus and dataset are made by the commands themselves, the run by hand: its curves have to be known.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +16,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from schemas.manifests import DatasetManifest, dump_manifest, parse_manifest
+from trainer.config import TrainConfig, TrainPlan
+from trainer.model.config import ModelConfig
+from trainer.run_folder import RunRecord
 from workflows.cli import main
 
 EVIL_ID = '<img src="https://example.org/x.png" onerror="alert(1)">'
@@ -87,7 +96,7 @@ def run_json(*arguments: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """texts.jsonl, tokenizer/, corpus/ and dataset/. Never write into them. One character is unknown."""
+    """texts.jsonl, tokenizer/, corpus/, dataset/, run/. Never write into them. One character is unknown."""
     folder = tmp_path_factory.mktemp("report")
     with (folder / "texts.jsonl").open("w") as stream:
         for n in range(60):
@@ -110,4 +119,69 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("build", "--corpus", corpus, "--output", dataset, "--workers", "1", "--max-seq-length", "48"),
         *("--duplicate-factor", "3", "--examples-per-block", "16"),
     )
+    write_run(folder / "run", folder / "dataset")
     return folder
+
+
+RUN_STEPS, LOGGED_STEPS = 5000, 3000
+
+
+def write_run(folder: Path, dataset: Path) -> None:
+    """A run of three in five parts done: a line a step, an evaluation each 500 steps, two checkpoints."""
+    manifest = parse_manifest(DatasetManifest, (dataset / "dataset.json").read_bytes(), "")
+    record = RunRecord(
+        created_by="clozeline 0",
+        config=TrainConfig(data=(str(dataset),), output=EVIL_ID, steps=RUN_STEPS, batch_size=8),
+        plan=TrainPlan(steps=RUN_STEPS, warmup_steps=10, lanes=1, microbatch_size=8),
+        model=ModelConfig(
+            vocab_size=130,
+            hidden_size=768,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            intermediate_size=3072,
+        ),
+        precision="bf16",
+        tokenizer=manifest.tokenizer,
+        dataset_fingerprint=hashlib.sha256(dump_manifest(manifest)).hexdigest(),
+    )
+    for step in (1000, 2000):
+        (folder / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+        (folder / "checkpoints" / f"step-{step:08d}" / "checkpoint.json").write_text("{}")
+    (folder / "config.json").write_text(record.model_dump_json())
+    lines = [{"step": 0, **evaluation_at(0)}, *(line_at(step) for step in range(1, LOGGED_STEPS + 1))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def line_at(step: int) -> dict[str, float | None]:
+    """A line of metrics: the loss is not finite at step 1500."""
+    masked, next_sentence = 1 + 5 * math.exp(-step / 900), 0.3 + 0.4 * math.exp(-step / 900)
+    line: dict[str, float | None] = {
+        "step": step,
+        "loss": masked + next_sentence,
+        "masked_lm_loss": masked,
+        "masked_lm_accuracy": 0.5 - 0.5 * math.exp(-step / 900),
+        "next_sentence_loss": next_sentence,
+        "next_sentence_accuracy": 0.9 - 0.4 * math.exp(-step / 900),
+        "gradient_norm": 1.0,
+        "learning_rate": 1e-4 * (1 - step / RUN_STEPS),
+        "num_tokens": 1000 * step,
+        "tokens_per_second": 20_000.0,
+        "data_wait_share": 0.001,
+        "utilisation": None,
+        "memory_bytes": 2_000_000_000,
+        "num_skipped_steps": 1,
+        "seconds": step / 20,
+    }
+    if step == 1500:
+        line |= {"loss": None, "masked_lm_loss": math.nan, "next_sentence_loss": math.inf}
+    return line | (evaluation_at(step) if step % 500 == 0 else {})
+
+
+def evaluation_at(step: int) -> dict[str, float | None]:
+    return {
+        "validation_masked_lm_loss": 1.1 + 5 * math.exp(-step / 900),
+        "validation_masked_lm_accuracy": 0.45 - 0.45 * math.exp(-step / 900),
+        "validation_next_sentence_loss": 0.4,
+        "validation_next_sentence_accuracy": 0.8,
+        "validation_num_examples": 64,
+    }

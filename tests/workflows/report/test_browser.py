@@ -30,8 +30,10 @@ _PROBE = """<script>addEventListener('load', () => {
   root.dataset.wide = wide.map(e => e.tagName + '.' + e.className).join(' ');
   root.dataset.paper = style.backgroundColor;
   root.dataset.ink = style.color;
-  root.dataset.columns = document.querySelectorAll('svg.chart rect').length;
+  root.dataset.marks = document.querySelectorAll('svg.chart rect, svg.chart path, svg.chart circle').length;
   root.dataset.drawn = [...document.querySelectorAll('svg.chart')].every(e => e.getBBox().height > 100);
+  root.dataset.outside = [...document.querySelectorAll('svg.chart *')].filter(
+    e => e.getBoundingClientRect().right > innerWidth || e.getBoundingClientRect().left < 0).length;
 })</script>"""
 
 
@@ -46,7 +48,7 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="module", params=["corpus", "dataset"])
+@pytest.fixture(scope="module", params=["corpus", "dataset", "run"])
 def page(request: pytest.FixtureRequest, folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("page") / "report.html"
     arguments = ["report", str(folders / request.param), "--output", str(output), "--examples", "60"]
@@ -88,11 +90,11 @@ def test_the_browser_reads_what_was_written(chromium: str, page: Path, tmp_path:
     dom = _browse(chromium, tmp_path / "profile", page, "--dump-dom")
     text = html.unescape(re.sub(r"<[^>]*>", "", dom))
     assert "How it was made" in text
-    assert "Most frequent tokens" in text
+    assert "Most frequent tokens" in text or "Norm of the gradient" in text
     assert "<script" not in dom
     assert "<img" not in dom
     written = page.read_text(encoding="utf-8")
-    for tag in ("section", "table", "svg", "article", "rect", "mark"):
+    for tag in ("section", "table", "svg", "article", "rect", "path", "circle", "mark"):
         assert dom.count(f"<{tag}") == written.count(f"<{tag}"), tag
 
 
@@ -102,7 +104,8 @@ def test_nothing_is_wider_than_the_window(chromium: str, page: Path, tmp_path: P
     assert seen["width"] == f"{width} of {width}"
     assert seen["wide"] == ""
     assert seen["drawn"] == "true"
-    assert int(seen["columns"]) > 3
+    assert int(seen["marks"]) > 3
+    assert seen["outside"] == "0"
 
 
 def test_light_and_dark_follow_the_reader(chromium: str, page: Path, tmp_path: Path) -> None:

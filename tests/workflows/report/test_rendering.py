@@ -16,10 +16,13 @@ from workflows.report.blocks import (
     Figure,
     FigureRow,
     Histogram,
+    LineChart,
     Page,
     Paragraph,
     Part,
+    Reference,
     Section,
+    Series,
     SideBySide,
     Span,
     Strip,
@@ -48,6 +51,13 @@ BLOCKS: dict[str, Block] = {
     ),
     "strip": Strip(EVIL, (Part(EVIL, 0.25, "mask"), Part(EVIL, 0.75, "kept"))),
     "histogram": HISTOGRAM,
+    "curves": LineChart(
+        EVIL,
+        EVIL,
+        (Series(EVIL, ((1, 0.5), (2, 0.25))), Series(EVIL, ((1, None), (2, 0.5)), dotted=True)),
+        (Reference(EVIL, 0.3),),
+        remark=EVIL,
+    ),
     "examples": ExampleList(
         (Example(EVIL, EVIL, "good", EVIL, (ExampleLine(EVIL, SPANS),)),), ((SPANS[2], EVIL),)
     ),
@@ -92,7 +102,7 @@ def test_the_page_is_whole_and_needs_nothing(read_page: Callable[[str], Any]) ->
 def test_every_drawing_is_described_or_repeats_its_row(read_page: Callable[[str], Any]) -> None:
     read = read_page(render_page(_page(*BLOCKS.values())))
     drawings = read.attributes_of("svg")
-    assert len(drawings) == 2 + 1 + 3
+    assert len(drawings) == 2 + 1 + 1 + 2 + 2
     for drawing in drawings:
         assert drawing.get("aria-hidden") == "true" or (drawing["role"] == "img" and drawing["aria-label"])
 
@@ -103,6 +113,17 @@ def test_a_histogram_has_its_numbers_beside_it(read_page: Callable[[str], Any]) 
     assert read.rows == [["Tokens", "Count", "Share"], ["1 to 4", "30", "75.0%"], ["5 to 8", "10", "25.0%"]]
     tags = [tag for tag, _ in read.tags]
     assert tags.index("svg") < tags.index("details") < tags.index("summary") < tags.index("table")
+
+
+def test_curves_have_some_of_their_numbers_beside_them(read_page: Callable[[str], Any]) -> None:
+    loss = Series("training", tuple((float(step), 1 / step) for step in range(1, 2001)))
+    held_out = Series("held out", ((1.0, 1.5), (2000.0, None)), dotted=True)
+    read = read_page(render_block(LineChart("Loss", "step", (loss, held_out), number=".3f")))
+    assert read.rows[0] == ["Step", "training", "held out"]
+    assert (read.rows[1], read.rows[-1]) == (["1", "1.000", "1.500"], ["2,000", "0.001", "-"])
+    assert len(read.rows) == 13
+    assert [a["class"] for a in read.attributes_of("path")] == ["curve tone-accent"]
+    assert len(read.attributes_of("circle")) == 1
 
 
 def test_a_long_bar_table_is_laid_out_in_columns(read_page: Callable[[str], Any]) -> None:

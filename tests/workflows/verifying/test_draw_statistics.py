@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,6 +20,7 @@ from workflows.verifying.draw_tally import NUM_PARTS, DrawTally
 from workflows.verifying.rulebook import NO_RANGE, NUM_ID_RANGES, VocabularyRules
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_the_bound_of_a_count_holds(num_draws: int, share: float, place: float) -> None:
     """It is no less than the probability of such a count or one farther out on the same side, twice."""
