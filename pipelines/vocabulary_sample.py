@@ -118,10 +118,11 @@ def _estimate_plain_bytes(reads: Sequence[ReadDescriptor], config: VocabConfig) 
         ratios = [measure_expansion(pieces[path], config.text_field) for path in measured]
         known = [ratio for ratio in ratios if ratio is not None]
         expansions[kind] = statistics.fmean(known) if known else 1.0
-    # The pieces of a read are of one size, about, and mostly of one kind.
     return sum(
-        read.size_bytes * statistics.fmean(expansions[_kind_of(piece)] for piece in read.pieces)
+        # A read of several pieces takes each file as a whole.
+        (read.size_bytes if len(read.pieces) == 1 else piece.file_size) * expansions[_kind_of(piece)]
         for read in reads
+        for piece in read.pieces
     )
 
 

@@ -67,20 +67,26 @@ class Measurement:
     value: Any
 
 
-def measure(task: Callable[..., Any], *arguments: Any, one_core: bool = True) -> Measurement:
+def measure(
+    task: Callable[..., Any],
+    *arguments: Any,
+    one_core: bool = True,
+    environment: Mapping[str, str] | None = None,
+) -> Measurement:
     """Run `task(watch, *arguments)` in a fresh process.
 
     Args:
         task: a function that another process can import.
         arguments: what it is given, beside the watch.
         one_core: hold it, with all its threads and children, to one core.
+        environment: variables that are set before the process starts.
 
     Raises:
         RuntimeError: the process failed; its traceback stands on standard error.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    with _environment(ONE_CORE if one_core else {}):
+    with _environment((ONE_CORE if one_core else {}) | dict(environment or {})):
         start = time.perf_counter()
         process = context.Process(target=_run, args=(sender, one_core, task, arguments))
         process.start()

@@ -15,3 +15,8 @@ def report_run(name: str, run: Measurement) -> None:
         file=sys.stderr,
         flush=True,
     )
+
+
+def report_absence(name: str, remedy: str) -> None:
+    """A line for a side that can't be measured here, so that its rows are left out."""
+    print(f"  {name} isn't installed, so it is left out: {remedy}", file=sys.stderr, flush=True)

@@ -179,3 +179,55 @@ def test_a_long_way_without_a_place_to_cut_ends_at_the_next_one(separator):
     assert segment(separator.join(sentences)) == [sentences]
     assert segment(long) == [[long]]
     assert segment(" ".join(["word"] * 40_000)) == [[" ".join(["word"] * 40_000)]]
+
+
+# ---------------------------------------------------------------- what takes sentencex very long
+
+
+def record_pieces(monkeypatch):
+    pieces = []
+
+    def segment_piece(language, text):
+        pieces.append(text)
+        return [text[start : start + 500] for start in range(0, len(text), 500)]
+
+    monkeypatch.setattr(segmentation, "sentencex", SimpleNamespace(segment=segment_piece))
+    return pieces
+
+
+@pytest.mark.parametrize(
+    "unit", ["\u201c", "\u201ca ", "\u00ab", "\u2018a", "\u201e", "\u2039", "\u300a", "''", "'", "``"]
+)
+def test_quotation_marks_without_a_partner_are_handed_over_in_short_pieces(monkeypatch, unit):
+    # Each is looked for a partner up to the end of the piece: a million of them took hours.
+    pieces = record_pieces(monkeypatch)
+    text = unit * (300_000 // len(unit))
+    segment(text)
+    assert "".join(pieces) == text
+    assert sum(piece.count(unit) * len(piece) for piece in pieces) < 2000 * len(text)
+
+
+def test_quotation_marks_of_real_text_change_nothing(monkeypatch):
+    pieces = record_pieces(monkeypatch)
+    text = "\u201cYes,\u201d she said, and \u2018no\u2019. " * 1000 + "\n\n" + "The ``name`` of it. " * 500
+    segment(text)
+    assert "".join(pieces) == text
+    assert len(pieces) == 1
+
+
+@pytest.mark.parametrize("unit", ["a", "(a ", ")", "\u4eca"])
+def test_a_paragraph_without_any_place_to_cut_is_cut_at_white_space_or_anywhere(monkeypatch, unit):
+    pieces = record_pieces(monkeypatch)
+    text = "He said. " + unit * (1_000_000 // len(unit)) + " and left."
+    (sentences,) = segment(text)
+    assert max(map(len, pieces)) <= 1 << 18
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    if " " in unit:
+        assert all(piece.endswith(" ") for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize("repeats", [1, 20, 70_000])
+def test_sentences_by_the_ten_thousand_come_in_order(repeats):
+    texts = ["One. Two.", "Three. " * repeats, "Four."]
+    assert segment(*texts) == [["One.", "Two."], ["Three."] * repeats, ["Four."]]
+    assert segment("x\n" * repeats, "y", segmenter="newline") == [["x"] * repeats, ["y"]]

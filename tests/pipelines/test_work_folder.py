@@ -149,6 +149,18 @@ def test_other_work_may_begin_where_nothing_was_finished(tmp_path: Path) -> None
         work.start(PINNED, overwrite=False, owned_names=OWNED)
 
 
+def test_what_other_work_left_without_a_record_is_deleted(tmp_path: Path) -> None:
+    work = WorkFolder(str(tmp_path))
+    with work.hold():
+        work.start(PINNED, overwrite=False, owned_names=OWNED)
+        with work.write_file("train/part.bin") as stream:
+            stream.write(b"whole, and its piece was never recorded")
+    (tmp_path / "thesis.doc").write_text("precious")
+    with work.hold():
+        work.start({"config": "other"}, overwrite=False, owned_names=OWNED)
+    assert list_names(tmp_path) == ["_work/config.json", "_work/lock", "thesis.doc"]
+
+
 @pytest.mark.parametrize("name", ["thesis.doc", "train/part.bin"])
 def test_files_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

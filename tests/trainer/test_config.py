@@ -66,6 +66,11 @@ def test_one_dataset_may_be_given_as_a_string() -> None:
         ({"learning_rate": math.inf}, "finite number"),
         ({"steps": None, "minutes": math.inf}, "finite number"),
         ({"output": "run\udcff"}, "valid string"),
+        ({"data": ("a", "b"), "data_weights": (1.0,)}, "1 weights for 2 datasets: give each one"),
+        ({"data_weights": (0.0,)}, "greater than 0"),
+        ({"data_weights": (math.inf,)}, "finite number"),
+        ({"data_weights": (1.0,), "data_schedule": "sequence"}, "in sequence have no weights"),
+        ({"data_schedule": "mixed"}, "'together' or 'sequence'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -78,6 +83,9 @@ def test_differences_name_what_is_computed_otherwise() -> None:
     other = config(steps=11, seed=3, output="elsewhere", data="moved", device="cpu", keep_checkpoints=9)
     assert config().differences(other) == ["steps 10 there, 11 now", "seed 0 there, 3 now"]
     assert config().differences(config(output="elsewhere")) == []
+    mixed = config(data_schedule="sequence")
+    assert config().differences(mixed) == ["data_schedule 'together' there, 'sequence' now"]
+    assert config(data_weights=(2.0,)).differences(config()) == ["data_weights (2.0,) there, None now"]
 
 
 @pytest.mark.parametrize(

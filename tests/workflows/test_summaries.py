@@ -4,7 +4,7 @@ from typing import Any
 
 from schemas.manifests import seal_manifest
 from workflows.commands.train import _following
-from workflows.summaries import ingest_lines, train_lines
+from workflows.summaries import ingest_lines, train_lines, vocab_lines
 
 TRAINED: dict[str, Any] = {
     "num_parameters": 1_528_130,
@@ -23,6 +23,23 @@ TRAINED: dict[str, Any] = {
     "already_done": False,
     "last_evaluation": None,
 }
+
+
+def test_a_vocabulary() -> None:
+    summary = {
+        "vocab_size": 30_522,
+        "num_documents": 38_000,
+        "num_text_bytes": 1_000_000_000,
+        "sampled_share": 0.1234,
+        "seconds": 61.0,
+        "output": "tokenizer/",
+    }
+    assert vocab_lines(summary) == [
+        ("sample", "12.3% of the text: 38,000 documents, 1,000.0 MB"),
+        ("vocabulary", "30,522 entries"),
+        ("time", "1 min 01 s"),
+        ("output", "tokenizer/"),
+    ]
 
 
 def test_a_training_run() -> None:

@@ -8,6 +8,8 @@ The way of the data, a module a step:
     block_format        one member -> a checked Arrow record batch
     blocks              a shard, or a run of its blocks, checked against the manifest
     example_arrays      record batches -> flat NumPy arrays
+    units               shards -> whole ones or runs of their blocks
+    mixture             which units an epoch takes of each of several datasets
     order               which examples come when: pure functions of the manifest and the seed
     packing             lengths -> which examples lie side by side in rows of one length
     microbatches        the examples of a window -> microbatches, padded or packed

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,14 @@ import zstandard
 
 from pipelines.readers import expansion
 from pipelines.readers.expansion import measure_expansion
+from pipelines.readers.parquet import read_row_group_sizes
 from pipelines.readers.pieces import Compression, DocumentFormat, ReadPiece
 from schemas.errors import ClozelineError
 
 COMPRESS: dict[Compression, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
-    "xz": lzma.compress,
+    "xz": partial(lzma.compress, preset=0),
     "zstd": zstandard.ZstdCompressor().compress,
 }
 
@@ -37,7 +39,7 @@ def make_piece(
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize("num_bytes", [1, 10_000, 12_000_000], ids=["tiny", "whole", "head"])
+@pytest.mark.parametrize("num_bytes", [1, 10_000, 4_000_000], ids=["tiny", "whole", "head"])
 def test_a_compressed_file(tmp_path: Path, compression: Compression, num_bytes: int) -> None:
     text = make_text(num_bytes)
     path = tmp_path / "x"
@@ -46,7 +48,7 @@ def test_a_compressed_file(tmp_path: Path, compression: Compression, num_bytes: 
     found = measure_expansion(make_piece(path, compression), "text")
 
     # Of a head, what is still in a block is missing: up to 900 kB of plain bytes.
-    assert found == pytest.approx(num_bytes / path.stat().st_size, rel=0.2 if num_bytes > 10_000 else 1e-9)
+    assert found == pytest.approx(num_bytes / path.stat().st_size, rel=0.4 if num_bytes > 10_000 else 1e-9)
 
 
 def test_no_more_than_a_head_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +82,8 @@ def test_of_a_parquet_file_the_text_counts(tmp_path: Path) -> None:
     found = measure_expansion(piece, "text")
 
     assert found is not None
-    assert found * piece.file_size == pytest.approx(sum(map(len, rows)), rel=0.05)
+    # Of the bytes that reads of the file count for.
+    assert found * sum(read_row_group_sizes(piece.path)) == pytest.approx(sum(map(len, rows)), rel=0.05)
     assert measure_expansion(piece, "body") is None
 
 

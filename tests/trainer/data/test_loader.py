@@ -20,6 +20,7 @@ from trainer.data.batches import NO_LABEL, Batch
 from trainer.data.blocks import iterate_blocks
 from trainer.data.dataset import Dataset, open_dataset
 from trainer.data.loader import StreamingLoader, iterate_once, merge_states
+from trainer.data.order import WINDOW_EXAMPLES
 
 LANES = 8
 RUN: dict[str, Any] = {"lanes": LANES, "microbatch_size": 6, "seed": 5}
@@ -70,7 +71,11 @@ def equal(one: Batch, other: Batch) -> bool:
 
 
 def global_steps(
-    dataset: Dataset, run: dict[str, Any], world_size: int, num_steps: int, state: dict[str, Any] | None
+    dataset: Dataset | list[Dataset],
+    run: dict[str, Any],
+    world_size: int,
+    num_steps: int,
+    state: dict[str, Any] | None,
 ) -> tuple[list[list[Batch]], dict[str, Any]]:
     """Steps of all ranks put together in the order of their lanes, and the state afterwards."""
     ranks = [
@@ -195,7 +200,7 @@ def test_another_seed_is_another_order(dataset: Dataset) -> None:
 def test_a_state_of_another_run_is_refused_by_what_differs(dataset: Dataset, name: str) -> None:
     with StreamingLoader(dataset, "train", **RUN) as loader:
         state = loader.state_dict()
-    run = {"window_examples": loader_module.WINDOW_EXAMPLES, **RUN}
+    run = {"window_examples": WINDOW_EXAMPLES, **RUN}
     with pytest.raises(UsageError, match=rf"another run: {name} {run[name]} there, {run[name] - 1} here"):
         StreamingLoader(dataset, "train", state=state, **{**run, name: run[name] - 1})
 
@@ -317,7 +322,7 @@ def test_with_several_datasets_too_the_sequence_does_not_depend_on_the_ranks(
 
 
 @given(st.permutations([1, 2, 3, 4, 8]), st.sampled_from([0, 2]), st.sampled_from(SCHEDULES))
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_succession_of_ranks_reads_the_same(
     several: list[Dataset], succession: list[int], prefetch_steps: int, schedule: Any
 ) -> None:

@@ -160,6 +160,22 @@ class TestCursor:
             cursor = order.next_window(cursor._replace(offset=1))
         assert walked == [Cursor(n // 3, n % 3, 0) for n in range(7)]
 
+    def test_in_sequence_epochs_differ_in_their_windows(self) -> None:
+        # 60 and 20 examples, so 4 windows and 2 of a block each, by turns.
+        shards = [shard(60), shard(20)._replace(dataset=1)]
+        order = plan(shards, 1, schedule="sequence")
+        assert [order.windows_per_lane(epoch) for epoch in range(4)] == [4, 2, 4, 2]
+        cursor, walked = START, []
+        for _ in range(12):
+            walked.append((cursor.epoch, cursor.position))
+            assert order.has(0, cursor)
+            assert {run.shard for run in order.window_at(0, cursor).runs} == {cursor.epoch % 2}
+            cursor = order.next_window(cursor)
+        assert walked == [(e, p) for e, count in enumerate((4, 2, 4, 2)) for p in range(count)]
+        assert not order.has(0, Cursor(1, 2, 0))
+        names = [window.name for epoch in range(4) for window in order.windows_of_lane(0, epoch)]
+        assert len(set(names)) == 12
+
     @pytest.mark.parametrize(
         ("cursor", "expected"),
         [

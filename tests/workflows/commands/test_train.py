@@ -34,3 +34,43 @@ def test_what_became_of_the_initial_weights_is_said(made: Path, cased: Path, tmp
     assert len(warnings) == 2
     assert f"--init {made / 'run'}: the data has another vocabulary: " in warnings[0]
     assert "lowercase yes there, no here" in warnings[1]
+
+
+def test_datasets_in_sequence_or_by_weights(made: Path, tmp_path: Path) -> None:
+    dataset = made / "dataset"
+    options = ("--model", "tiny", "--steps", "2", "--batch-size", "4", "--device", "cpu")
+    twice = ("train", "--data", dataset, "--data", dataset, *options)
+    for schedule in (("--data-schedule", "sequence"), ("--data-weight", "1", "--data-weight", "0.5")):
+        result = run(*twice, *schedule, "--output", tmp_path / schedule[0][2:])
+        assert result.exit_code == 0, result.output
+        assert f"warning: Passes over the data in this run, about: {dataset} " in result.stderr
+    report = run("report", tmp_path / "data-weight", "--output", tmp_path / "run.html")
+    assert report.exit_code == 0, report.output
+    page = (tmp_path / "run.html").read_text()
+    assert "--data-weight 1.0" in page
+    assert "--data-weight 0.5" in page
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (("--data-weight", "1"), "1 weights for 2 datasets: give each one."),
+        (
+            ("--data-weight", "1", "--data-weight", "-1"),
+            "--data-weight -1.0: Input should be greater than 0.",
+        ),
+        (
+            ("--data-schedule", "sequence", "--data-weight", "1", "--data-weight", "1"),
+            "datasets that are read in sequence have no weights: leave them out.",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    weights: tuple[str, ...], message: str, made: Path, tmp_path: Path
+) -> None:
+    dataset = made / "dataset"
+    result = run(
+        "train", "--data", dataset, "--data", dataset, "--steps", "1", "--output", tmp_path, *weights
+    )
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[0]
