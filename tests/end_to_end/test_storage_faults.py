@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
 from pipelines import build, ingest
+from pipelines.ingest_steps import ReadDocumentsFn
 from tests.end_to_end.conftest import PROGRAM
 from tests.end_to_end.killed_command import read_files
 
@@ -207,6 +209,27 @@ def test_a_file_that_is_not_what_was_listed_is_named_and_the_work_goes_on_when_i
     result = invoke(*COMMANDS[command])
     assert result.exit_code == 0, result.output
     assert read_files(folder / "out") == expected[command]
+
+
+def test_a_text_that_changes_between_two_readings_and_keeps_its_size_is_named(
+    folder: Path, expected: dict[str, dict[str, bytes]], invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "in" / "b.jsonl"
+    content = path.read_bytes()
+    read_again = ReadDocumentsFn.process
+
+    def change_and_read(self: ReadDocumentsFn, *arguments: Any) -> Any:
+        path.write_bytes(content.replace(b"river", b"tower"))
+        return read_again(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReadDocumentsFn, "process", change_and_read)
+        said = "in/[ab].jsonl.* was changed after it was first read\n.*--overwrite"
+        assert_fails(invoke(*COMMANDS["ingest"]), said)
+    assert not (folder / "out" / "corpus.json").exists()
+    path.write_bytes(content)
+    assert invoke(*COMMANDS["ingest"]).exit_code == 0
+    assert read_files(folder / "out") == expected["ingest"]
 
 
 def test_an_input_that_stays_changed_is_told_how_to_go_on(folder: Path, invoke: Invoke) -> None:
