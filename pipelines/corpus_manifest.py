@@ -17,6 +17,7 @@ from schemas.manifests import (
     CORPUS_MANIFEST_NAME,
     CorpusFile,
     CorpusManifest,
+    StoredFile,
     TokenizerRecord,
     dump_manifest,
     parse_manifest,
@@ -59,10 +60,12 @@ def make_manifest(records: Iterable[Record], job: IngestJob) -> CorpusManifest:
     """The manifest of what the records tell; their order doesn't matter."""
     rejected: Counter[str] = Counter()
     files: list[CorpusFile] = []
+    rejects: list[StoredFile] = []
     num_text_bytes = 0
     for record in records:
         rejected.update(record["rejected"])
         files += [CorpusFile.model_validate(file) for file in record["files"]]
+        rejects += [StoredFile.model_validate(file) for file in record["rejects"]]
         num_text_bytes += record["num_text_bytes"]
     groups = [group for file in files for group in file.row_groups]
     num_documents = sum(group.num_documents for group in groups)
@@ -80,6 +83,7 @@ def make_manifest(records: Iterable[Record], job: IngestJob) -> CorpusManifest:
         num_tokens=sum(group.num_tokens for group in groups),
         num_text_bytes=num_text_bytes,
         files=tuple(sorted(files, key=lambda file: file.name)),
+        rejects=tuple(sorted(rejects, key=lambda file: file.name)),
     )
 
 

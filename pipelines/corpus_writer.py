@@ -100,7 +100,8 @@ class CorpusWriter:
     def finish(self) -> dict[str, Any]:
         """Give the files their names, record the read as finished, and return its record.
 
-        The record has `read`, `files` (each a `CorpusFile`), `rejected` (a count a reason), `num_text_bytes`.
+        The record has `read`, `files` (each a `CorpusFile`), `rejects` (one `StoredFile` or none), `rejected`
+        (a count a reason), `num_text_bytes`.
         """
         files: list[CorpusFile] = []
         written: list[WrittenFile] = []
@@ -109,12 +110,13 @@ class CorpusWriter:
                 row_groups = self._splits[split].close()
                 written.append(describe(self._split_name(split), self._splits[split].stream))
                 files.append(CorpusFile(**asdict(written[-1]), split=split, row_groups=row_groups))
-        if self._rejects is not None:
-            written.append(describe(self._rejects_name, self._rejects))
+        rejects = [] if self._rejects is None else [describe(self._rejects_name, self._rejects)]
+        written += rejects
         self._files.close()
         record = {
             "read": self._read_name,
             "files": [file.model_dump(mode="json") for file in files],
+            "rejects": [asdict(file) for file in rejects],
             "rejected": dict(sorted(self._rejected.items())),
             "num_text_bytes": self._num_text_bytes,
         }

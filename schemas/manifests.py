@@ -9,22 +9,18 @@ In its file it carries a checksum of its own fields, and a file that differs by 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
-from pydantic_core import from_json
 
 from schemas.configs import BuildConfig, FrozenModel, IngestConfig
 from schemas.errors import CorruptDataError
+from schemas.sealing import CHECKSUM, read_sealed, seal_json
 
 CORPUS_MANIFEST_NAME = "corpus.json"
 DATASET_MANIFEST_NAME = "dataset.json"
 TOKENIZER_NAME = "tokenizer.json"
 FORMAT_VERSION: Literal[1] = 1
-
-_CHECKSUM = "checksum"
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
@@ -75,18 +71,26 @@ class RowGroup(FrozenModel):
     num_tokens: Count
 
 
-class CorpusFile(FrozenModel):
-    """One Parquet file of tokenized documents, all of one split."""
+class StoredFile(FrozenModel):
+    """A file as it was written."""
 
     name: RelativeName
-    split: Split
     sha256: Sha256
     size_bytes: Count
+
+
+class CorpusFile(StoredFile):
+    """One Parquet file of tokenized documents, all of one split."""
+
+    split: Split
     row_groups: tuple[RowGroup, ...]
 
 
 class CorpusManifest(FrozenModel):
-    """`corpus.json`. `num_documents_read = num_documents + num_rejected`, always."""
+    """`corpus.json`. `num_documents_read = num_documents + num_rejected`, always.
+
+    `files` hold the documents that were kept; `rejects` list those that were not, a JSON object a line.
+    """
 
     format: Literal["clozeline-corpus"] = "clozeline-corpus"
     version: Literal[1] = FORMAT_VERSION
@@ -103,6 +107,7 @@ class CorpusManifest(FrozenModel):
     num_tokens: Count
     num_text_bytes: Count
     files: tuple[CorpusFile, ...]
+    rejects: tuple[StoredFile, ...] = ()
 
     @model_validator(mode="after")
     def _counts_add_up(self) -> CorpusManifest:
@@ -186,19 +191,7 @@ ManifestT = TypeVar("ManifestT", CorpusManifest, DatasetManifest)
 
 def dump_manifest(manifest: CorpusManifest | DatasetManifest) -> bytes:
     """The one way a manifest is written: the content of its file."""
-    return seal_manifest(manifest.model_dump(mode="json"))
-
-
-def seal_manifest(fields: Mapping[str, Any]) -> bytes:
-    """JSON of sorted keys, indented, with a final newline, and with the checksum of all fields.
-
-    Args:
-        fields: plain values; a checksum among them is replaced.
-    """
-    others = {name: value for name, value in fields.items() if name != _CHECKSUM}
-    compact = json.dumps(others, sort_keys=True, separators=(",", ":"))
-    checksum = hashlib.sha256(compact.encode()).hexdigest()
-    return (json.dumps({**others, _CHECKSUM: checksum}, indent=1, sort_keys=True) + "\n").encode()
+    return seal_json(manifest.model_dump(mode="json"))
 
 
 def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> ManifestT:
@@ -214,23 +207,21 @@ def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> Manifest
     """
     remedy = f"make it anew with `clozeline {'ingest' if kind is CorpusManifest else 'build'}`."
     try:
-        fields = from_json(content, allow_inf_nan=False)
-        checksum = fields.pop(_CHECKSUM, None) if isinstance(fields, dict) else None
+        fields, is_intact = read_sealed(content)
         manifest = kind.model_validate(fields)
     except ValueError as error:
         raise CorruptDataError(
             f"{path} is no valid {kind.__name__}: {_describe(error)}\n"
             f"It was written by another version of clozeline or changed by hand; {remedy}"
         ) from None
-    if checksum is None:
+    if is_intact is None:
         raise CorruptDataError(
-            f"{path} has no {_CHECKSUM}: an early version of clozeline wrote it, or it was changed.\n"
+            f"{path} has no {CHECKSUM}: an early version of clozeline wrote it, or it was changed.\n"
             f"What it says can't be relied upon; {remedy}"
         )
-    # Not only the checksum: 1e-05 and 1E-05 are one bit apart, and the same number.
-    if content != seal_manifest(fields):
+    if not is_intact:
         raise CorruptDataError(
-            f"{path} was changed after it was written: its content is not what its {_CHECKSUM} says.\n"
+            f"{path} was changed after it was written: its content is not what its {CHECKSUM} says.\n"
             f"Copy it anew, or {remedy}"
         )
     return manifest
@@ -239,19 +230,19 @@ def parse_manifest(kind: type[ManifestT], content: bytes, path: str) -> Manifest
 def manifest_json_schema(kind: type[CorpusManifest] | type[DatasetManifest]) -> dict[str, Any]:
     """The JSON Schema of a manifest's file: that of its class, and the checksum."""
     schema = kind.model_json_schema()
-    schema["properties"][_CHECKSUM] = {
+    schema["properties"][CHECKSUM] = {
         "description": "SHA-256 of all other fields as JSON: keys sorted, no white space, ASCII alone.",
         "pattern": "^[0-9a-f]{64}$",
         "title": "Checksum",
         "type": "string",
     }
-    schema["required"].append(_CHECKSUM)
+    schema["required"].append(CHECKSUM)
     return schema
 
 
 def _describe(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
-        return f"it is no JSON ({error})"
+        return f"it is no JSON object ({error})"
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the manifest"
     return f"{where}: {first['msg']}"

@@ -22,8 +22,8 @@ from typing import Any
 from tokenizers import Tokenizer, processors
 from torch import Tensor
 
-from schemas.errors import ClozelineError, UsageError
-from schemas.manifests import TOKENIZER_NAME, DatasetManifest
+from schemas.errors import UsageError
+from schemas.manifests import TOKENIZER_NAME
 from trainer.checkpoints import (
     CHECKPOINTS_NAME,
     CheckpointRecord,
@@ -32,7 +32,6 @@ from trainer.checkpoints import (
     load_checkpoint,
     read_record,
 )
-from trainer.data.dataset import open_dataset
 from trainer.hugging_face_folder import (
     CONFIG_NAME,
     TOKENIZER_CONFIG_NAME,
@@ -40,10 +39,10 @@ from trainer.hugging_face_folder import (
     WEIGHTS_NAME,
     holds_hugging_face_model,
 )
-from trainer.job import fingerprint
 from trainer.model.hugging_face import hugging_face_config, hugging_face_name
 from trainer.model_card import ModelFacts, write_model_card
 from trainer.output_folder import FolderWriter, OutputFolder
+from trainer.run_data import find_datasets
 from trainer.run_folder import RunRecord, parse_record
 from trainer.tensor_files import write_tensors
 
@@ -113,7 +112,7 @@ def export_checkpoint(
     record = read_record(folder, checkpoint_name)
     loaded = load_checkpoint(folder.locate(checkpoint_name))
     run = _read_run(folder, checkpoint_name, record)
-    manifests = _read_manifests(run) if run is not None else ()
+    manifests = tuple(one.manifest for one in find_datasets(run)) if run is not None else ()
     weights = {hugging_face_name(key): value.detach() for key, value in loaded.model.named_parameters()}
     num_parameters = sum(tensor.numel() for tensor in weights.values())
     facts = ModelFacts(name, num_parameters, record, run, manifests)
@@ -194,16 +193,6 @@ def _read_run(folder: OutputFolder, name: str, checkpoint: CheckpointRecord) -> 
         return None
     record = parse_record(run.read_bytes(CONFIG_NAME), run.locate(CONFIG_NAME))
     return record if record.tokenizer == checkpoint.tokenizer else None
-
-
-def _read_manifests(run: RunRecord) -> tuple[DatasetManifest, ...]:
-    """Manifests of the run's datasets; none where one of them is gone or has changed since."""
-    try:
-        datasets = [open_dataset(url) for url in run.config.data]
-        same = fingerprint(datasets) == run.dataset_fingerprint
-    except (ClozelineError, OSError):
-        return ()
-    return tuple(dataset.manifest for dataset in datasets) if same else ()
 
 
 def _tokenizer_files(loaded: LoadedCheckpoint) -> dict[str, bytes]:

@@ -7,27 +7,20 @@ steps. Deterministic: the starting weights follow from the seed alone, or from t
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from schemas.errors import UsageError
-from schemas.manifests import DatasetManifest, dump_manifest
-from trainer.config import TrainConfig
 from trainer.data.batches import Batch
-from trainer.data.dataset import Dataset, open_dataset
+from trainer.data.dataset import Dataset
 from trainer.data.loader import StreamingLoader, iterate_once
-from trainer.data.opener import read_bytes
 from trainer.data_passes import describe_data
 from trainer.distributed import Ranks
 from trainer.evaluation import EvaluationResult, evaluate
 from trainer.initial_weights import copy_initial_weights
-from trainer.model.config import ModelConfig, parse_model_config, preset_config
 from trainer.model.pretraining import BertForPretraining
 from trainer.optimisation import build_optimizer, learning_rate_at
 from trainer.run_folder import RunRecord
@@ -35,7 +28,6 @@ from trainer.stepping import Stepper
 
 # Without gradients a batch takes a fraction of the memory, and small ones waste time.
 SMALLEST_EVALUATION_BATCH = 64
-_LARGEST_MODEL_CONFIG_BYTES = 1 << 20
 # mallopt's parameters, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _TOP_PAD_BYTES = 256 << 20
@@ -95,70 +87,12 @@ class TrainingJob:
         left = self.record.config.evaluation_examples
         batch_size = max(self.record.plan.microbatch_size, SMALLEST_EVALUATION_BATCH)
         for dataset in self.datasets:
-            for batch in iterate_once(dataset, "validation", batch_size):
+            for batch in iterate_once(dataset, "validation", batch_size, left):
                 yield batch.to(self.ranks.device)
                 if left is not None:
                     left -= batch.num_examples
-                    if left <= 0:
-                        return
-
-
-def open_datasets(config: TrainConfig) -> tuple[Dataset, ...]:
-    """Open the data of a configuration, and check that it can be trained on.
-
-    Raises:
-        UsageError: a dataset is missing, unfinished or without examples, they can't be mixed, or there is
-            nothing to evaluate on though that was asked for.
-        CorruptDataError: a manifest is malformed.
-    """
-    datasets = tuple(open_dataset(url) for url in config.data)
-    for dataset in datasets:
-        dataset.require_split("train")
-        if config.evaluate_every is not None:
-            dataset.require_split("validation")
-        _require_same_kind(datasets[0], dataset)
-    return datasets
-
-
-def make_absolute(url: str) -> str:
-    """A local path from the root on, so that a run can be resumed from any folder; a URL as it is."""
-    return url if "://" in url else os.path.abspath(url)
-
-
-def fingerprint(datasets: Sequence[Dataset]) -> str:
-    """SHA-256 of what the manifests say: the same wherever the data lies."""
-    return hashlib.sha256(b"".join(dump_manifest(dataset.manifest) for dataset in datasets)).hexdigest()
-
-
-def settle_model(config: TrainConfig, manifest: DatasetManifest) -> ModelConfig:
-    """The sizes of the model that a configuration means, for the vocabulary of the data.
-
-    Raises:
-        UsageError: no such preset, a wrong file, or sequences longer than the model has positions.
-    """
-    vocab_size = manifest.tokenizer.vocab_size
-    if config.model.endswith(".json"):
-        try:
-            content = read_bytes(config.model, _LARGEST_MODEL_CONFIG_BYTES)
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise UsageError(
-                f"{config.model}: no such model configuration. Give a JSON file or a preset."
-            ) from None
-        # Of the model that weights come from: they are fitted to the vocabulary of the data.
-        model = parse_model_config(content, vocab_size, config.model, any_vocab_size=config.init is not None)
-    else:
-        model = preset_config(config.model, vocab_size)
-    if config.dropout is not None:
-        dropout = {"hidden_dropout_prob": config.dropout, "attention_probs_dropout_prob": config.dropout}
-        model = model.model_copy(update=dropout)
-    if manifest.config.max_seq_length > model.max_position_embeddings:
-        raise UsageError(
-            f"The data has sequences of up to {manifest.config.max_seq_length} tokens, but model "
-            f"{config.model} has {model.max_position_embeddings} positions.\nGive a model configuration with "
-            f"max_position_embeddings of {manifest.config.max_seq_length}, or build with a smaller "
-            f"--max-seq-length."
-        )
-    return model
+            if left == 0:
+                return
 
 
 def check_stream(record: RunRecord, datasets: tuple[Dataset, ...]) -> None:
@@ -231,9 +165,10 @@ def describe_rounding(record: RunRecord) -> tuple[str, ...]:
     if asked is None or taken is None or asked == taken:
         return ()
     plan = record.plan
+    cut = f" in each of {plan.lanes} microbatches" if plan.lanes > 1 else ""
     return (
         f"--tokens-per-batch {asked:,}: a step takes {taken:,} tokens at most, {plan.microbatch_size} rows "
-        f"of {plan.row_length} in each of {plan.lanes} microbatches.",
+        f"of {plan.row_length}{cut}.",
     )
 
 
@@ -254,17 +189,3 @@ def synchronise(device: torch.device) -> None:
     """Wait until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _require_same_kind(first: Dataset, other: Dataset) -> None:
-    ours, theirs = first.manifest, other.manifest
-    for name, one, two in (
-        ("tokenizer", ours.tokenizer.sha256[:12], theirs.tokenizer.sha256[:12]),
-        ("objective", ours.config.objective, theirs.config.objective),
-        ("max_seq_length", ours.config.max_seq_length, theirs.config.max_seq_length),
-    ):
-        if one != two:
-            raise UsageError(
-                f"{first.url} and {other.url} can't be trained on together: their {name} differs "
-                f"({one}, {two}).\nBuild both from corpora of one tokenizer, with the same options."
-            )

@@ -2,7 +2,7 @@
 
 In: parameters with gradients. Out: the parameters changed in place, and a state of three tensors each
 (`step`, `exp_avg`, `exp_avg_sq`, named as AdamW's). Deterministic: arithmetic on the gradients alone.
-Nothing waits for the device.
+Nothing waits for the device, not even for whether the update is to be left out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class Lamb(Optimizer):
     norms have neither decay nor a trust ratio. The joint norm of all gradients is clipped before, by the
     caller.
 
+    Like torch's fused optimisers it reads `found_inf`, where the caller has set it: a float scalar on the
+    device, above 0 where the gradients are not finite. Then weights, moments and step counts stay as they
+    are.
+
     Args:
         groups: as of any optimiser of torch; a group may set any value below for itself.
         lr: the learning rate.
@@ -39,6 +43,8 @@ class Lamb(Optimizer):
         weight_decay: added to the update before its norm is taken.
         adapted: scale by the trust ratio; False makes the update AdamW's.
     """
+
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -51,7 +57,8 @@ class Lamb(Optimizer):
         adapted: bool = True,
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapted": adapted}
-        super().__init__(groups, defaults)
+        # As torch names it: step counts lie on the device, where they don't grow if an update is left out.
+        super().__init__(groups, {**defaults, "capturable": True})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -60,47 +67,33 @@ class Lamb(Optimizer):
         Args:
             closure: not taken; there for the signature of torch.
         """
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
-                self._update(group, parameters)
+                self._update(group, parameters, None if found_inf is None else found_inf > 0)
 
-    def _update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+    def _update(self, group: dict[str, Any], parameters: list[Tensor], is_bad: Tensor | None) -> None:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         means, squares = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
         beta1, beta2 = group["betas"]
-        for state in states:
-            state["step"] += 1
-        steps = [int(state["step"]) for state in states]
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
+        is_good = torch.ones((), device=parameters[0].device) if is_bad is None else (~is_bad).float()
+        if is_bad is not None:
+            for gradient in gradients:
+                gradient.masked_fill_(is_bad, 0.0)
+        counts = [state["step"] for state in states]
+        torch._foreach_add_(counts, is_good)
+        # A moment times 1, and nothing added to it, is the same to the last bit.
+        torch._foreach_lerp_(means, gradients, _scalars(parameters, (1 - beta1) * is_good.double()))
+        torch._foreach_mul_(squares, _scalars(parameters, torch.where(is_good > 0, beta2, 1.0).double()))
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        # In float64: 1 - beta2^t is a small difference. Where every update was left out, t is taken for 1.
+        t = torch.stack(counts).double().clamp(min=1)
         # The one temporary copy: v', its root, then the update.
-        updates = list(torch._foreach_div(squares, [1 - beta2**step for step in steps]))
+        updates = list(torch._foreach_div(squares, _columns(parameters, 1 - beta2**t)))
         torch._foreach_sqrt_(updates)
         torch._foreach_add_(updates, group["eps"])
-        torch._foreach_mul_(updates, [1 - beta1**step for step in steps])
+        torch._foreach_mul_(updates, _columns(parameters, 1 - beta1**t))
         torch._foreach_reciprocal_(updates)
         torch._foreach_mul_(updates, means)
-        if group["weight_decay"]:
-            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
-        if group["adapted"]:
-            torch._foreach_mul_(updates, _trust_ratios(parameters, updates))
-        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[parameter]
-        if not state:
-            # Counted on the CPU, so that reading it waits for nothing.
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        return state
-
-
-def _trust_ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    weight_norms = torch.stack(list(torch._foreach_norm(parameters)))
-    update_norms = torch.stack(list(torch._foreach_norm(updates)))
-    has_both = (weight_norms > 0) & (update_norms > 0)
-    return list(torch.where(has_both, weight_norms / update_norms, 1.0).unbind())

@@ -21,17 +21,11 @@ from trainer.data.dataset import Dataset
 from trainer.data_passes import count_passes_made
 from trainer.distributed import Ranks, join_ranks
 from trainer.interruption import interrupt_at_sigterm
-from trainer.job import (
-    TrainingJob,
-    assemble,
-    check_stream,
-    fingerprint,
-    make_absolute,
-    open_datasets,
-    settle_model,
-)
+from trainer.job import TrainingJob, assemble, check_stream
 from trainer.loop_state import Metrics
+from trainer.model_choice import settle_model
 from trainer.precision import choose_precision
+from trainer.run_data import fingerprint, make_absolute, open_datasets
 from trainer.run_folder import CONFIG_NAME, RunFolder, RunRecord, find_run, parse_record
 from trainer.step_loop import Listeners, OnLog, Progress, StepLoop
 

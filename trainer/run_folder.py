@@ -205,10 +205,10 @@ def parse_record(content: bytes, path: str) -> RunRecord:
         found = f"{len(content)} bytes"
     else:
         if is_intact(content):
-            return record.model_copy(update={"sha256": None})
+            return record.model_copy(update={"checksum": None})
         raise CorruptDataError(
-            f"{path} was changed since the run began: its sha256 is that of other values.\n"
-            f"Put the file back; or, if you changed it, remove its sha256. --overwrite trains anew."
+            f"{path} was changed since the run began: its checksum is that of other values.\n"
+            f"Put the file back; or, if you changed it, remove its checksum. --overwrite trains anew."
         )
     raise CorruptDataError(
         f"{path} is no valid record of a run: {found}.\nGive another --output, or --overwrite to train anew."

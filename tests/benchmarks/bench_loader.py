@@ -1,9 +1,9 @@
 """Examples a second into batches on one core, against other ways to stream the same examples; and data wait.
 
 Compared: (1) clozeline's loader, verification and permutation included, into padded and into packed batches,
-by an absolute bound, and padded by a WebDataset of one `.npy` triple an example, by `datasets` with a collate,
-and by mosaicml-streaming; before, the batches of all are compared by what they hold. (2) In a real run of a
-small model, the time that it waits for data by the time of its steps, the first step included.
+by an absolute bound; into padded ones by a WebDataset of one `.npy` triple an example, by `datasets` with a
+collate, and by mosaicml-streaming. Before that, the batches of all are compared by what they hold. (2) In a
+real run of a small model, the time that it waits for data by the time of its steps, the first one included.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.loader_ways import (
@@ -24,7 +25,7 @@ from tests.benchmarks.measuring import Measurement, Quantity, compare, interleav
 from tests.benchmarks.reporting import report_absence, report_run
 from tests.benchmarks.rows import QUANTITIES, Goal, Row
 from tests.benchmarks.training_data import Datasets
-from tests.benchmarks.training_runs import RunSettings, run_training
+from tests.benchmarks.training_runs import Layout, RunSettings, run_training
 
 _BOUND = 200_000
 """Examples a second on one core."""
@@ -37,9 +38,10 @@ _REMEDIES = {
     "WebDataset of .npy": "pip install webdataset",
     "datasets": "pip install datasets",
     # Its own dependencies (an older NumPy and transformers among them) would change the environment.
-    "mosaicml-streaming": "pip install --no-deps mosaicml-streaming Brotli python-snappy xxhash zstd catalogue cramjam",
+    "mosaicml-streaming": "pip install --no-deps mosaicml-streaming "
+    "Brotli python-snappy xxhash zstd catalogue cramjam",
 }
-_OURS = ("padded", "packed")
+_OURS: tuple[Layout, ...] = ("padded", "packed")
 _LENGTH = 128
 _NUM_EXAMPLES = 16_000
 _NUM_EXAMPLES_OURS = 400_000
@@ -72,7 +74,7 @@ def compare_ways(
     Raises:
         RuntimeError: the batches of one way hold something else.
     """
-    sources = dict.fromkeys(_OURS, dataset)
+    sources: dict[str, str] = dict.fromkeys(_OURS, dataset)
     for way in OTHERS:
         if is_installed(way):
             sources[way] = str(folder / way.replace(" ", "-"))
@@ -119,9 +121,11 @@ def compare_waiting(
     numbers = itertools.count()
 
     def work(settings: RunSettings) -> Callable[[], Measurement]:
-        return lambda: measure(
-            run_training, _at(settings, folder / f"wait-{next(numbers)}"), one_core=False
-        )
+        def start() -> Measurement:
+            output = str(folder / f"wait-{next(numbers)}")
+            return measure(run_training, replace(settings, output=output), one_core=False)
+
+        return start
 
     contestants = {
         f"{model}, {layout}": work(
@@ -148,3 +152,15 @@ def waiting_row(name: str, runs: Sequence[Measurement]) -> Row:
     medians = f"{statistics.median(waited):.3f} s / {statistics.median(seconds):.2f} s"
     title = f"{name}: waiting for data / all"
     return Row(title, "wall, steps", compare(waited, seconds), Goal("at most", _MOST_WAITING), medians)
+
+
+def _rates(runs: Sequence[Measurement], quantity: Quantity) -> list[float]:
+    return [one.value["num_examples"] / getattr(one, quantity) for one in runs]
+
+
+def _rate_row(
+    title: str, runs: Sequence[Measurement], others: Sequence[float], goal: Goal, quantity: Quantity
+) -> Row:
+    ours = _rates(runs, quantity)
+    medians = " / ".join(f"{statistics.median(rates):,.0f} examples/s" for rates in (ours, others))
+    return Row(title, QUANTITIES[quantity], compare(ours, others), goal, medians)

@@ -49,9 +49,7 @@ def run(datasets: Datasets, folder: Path, rounds: int) -> list[Row]:
     rows: list[Row] = []
     for model, (batch_size, num_steps) in _SIZES.items():
         for mix in MIXES:
-            work = Workload(
-                dataset=dataset, model=model, mix=mix, batch_size=batch_size, num_steps=num_steps
-            )
+            work = Workload(dataset=dataset, model=model, mix=mix, batch_size=batch_size, num_steps=num_steps)
             rows += compare_sides(work, rounds, _AIMS[model, mix])
     return rows
 

@@ -250,5 +250,3 @@ def _examples_of(batch: Batch) -> Iterator[bytes]:
         parts = (flat_ids[start:end], flat_segments[start:end])
         masked = (positions[first:last] - start, masked_ids[first:last])
         yield b"|".join(part.tobytes() for part in (*parts, *masked)) + str(label).encode()
-
-

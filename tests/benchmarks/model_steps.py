@@ -1,4 +1,4 @@
-"""Training steps of clozeline and of transformers on the same examples: each function runs in a fresh process.
+"""Training steps of clozeline and of transformers on the same examples, each side in a fresh process.
 
 In: a watch and a workload. Out: the loss on the first batch before any step, with dropout off, and what was
 trained on. Both sides start from the same weights, go over the same examples once untimed and once timed, and
@@ -142,7 +142,7 @@ def train_transformers(watch: Watch, work: Workload, choice: PrecisionChoice) ->
 
     chosen = choose(work)
     config = _model_config(work, chosen)
-    settings = hugging_face_config(config, pad_token_id=chosen.pad_id)
+    settings: dict[str, Any] = hugging_face_config(config, pad_token_id=chosen.pad_id)
     model = transformers.BertForPreTraining(transformers.BertConfig(**settings))
     model.load_state_dict(to_hugging_face(BertForPretraining(config, seed=work.seed).state_dict()))
     precision = choose_precision(choice, _CPU)
@@ -150,7 +150,7 @@ def train_transformers(watch: Watch, work: Workload, choice: PrecisionChoice) ->
     groups = [chosen.numbers[start : start + work.batch_size] for start in _batch_starts(work)]
     batches = [pad_for_transformers(chosen, group) for group in groups]
     with torch.no_grad(), compute_in(precision, _CPU):
-        loss = float(model.eval()(**batches[0]).loss)
+        loss = float(model.train(False)(**batches[0]).loss)
     model.train()
     torch.manual_seed(work.seed)
 
@@ -211,9 +211,7 @@ def _train(watch: Watch, batches: Sequence[Any], take: Callable[[int, Any], None
             take(step, batch)
 
 
-def _cut(
-    chosen: ChosenExamples, numbers: NDArray[np.int64], layout: Layout, num_batches: int
-) -> list[Batch]:
+def _cut(chosen: ChosenExamples, numbers: NDArray[np.int64], layout: Layout, num_batches: int) -> list[Batch]:
     """Batches of clozeline's loader: its own cutting and assembling."""
     stream = RandomStream(0, "benchmark", layout)
     lengths = chosen.pool.lengths[numbers]

@@ -36,6 +36,7 @@ class Shares:
     dataset_bytes_a_token: float = 2.7
     bytes_a_second: float = 6e6
     manifest_bytes_a_file: int = 205
+    manifest_bytes_a_rejects_file: int = 159
     manifest_bytes_a_row_group: int = 127
     manifest_bytes_a_shard: int = 600
     plan_bytes_a_row_group: int = 161
@@ -69,8 +70,8 @@ class Scale:
 
     @property
     def num_corpus_files(self) -> int:
-        """A file of `train` and one of `validation` a read."""
-        return 2 * self.num_reads
+        """A file of `train`, one of `validation` and one of rejected documents a read."""
+        return 3 * self.num_reads
 
     @property
     def num_row_groups(self) -> int:
@@ -83,7 +84,8 @@ class Scale:
 
     @property
     def corpus_manifest_bytes(self) -> int:
-        files = self.num_corpus_files * self.shares.manifest_bytes_a_file
+        shares = self.shares
+        files = self.num_reads * (2 * shares.manifest_bytes_a_file + shares.manifest_bytes_a_rejects_file)
         return files + self.num_row_groups * self.shares.manifest_bytes_a_row_group
 
     @property

@@ -8,6 +8,7 @@ that the loop waited for data, memory and utilisation, as the run's own `metrics
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -111,15 +112,19 @@ def summarise(lines: list[Metrics], settings: RunSettings) -> dict[str, Any]:
         `num_tokens` that are no padding, `seconds`, `waited_seconds` for data, `utilisation` (None where the
         device's peak is unknown) and `memory_bytes` at the highest.
     """
-    timed = lines[settings.is_warmed_up : settings.is_warmed_up + settings.num_windows]
-    shares = [(_seconds(line), line["utilisation"]) for line in timed]
-    seconds = sum(duration for duration, _ in shares)
-    known = [duration * share for duration, share in shares if share is not None]
+    first = int(settings.is_warmed_up)
+    timed = lines[first : first + settings.num_windows]
+    ends = [0.0, *(float(line["seconds"] or 0.0) for line in lines)]
+    tokens = [0, *(int(line["num_tokens"] or 0) for line in lines)]
+    end = first + settings.num_windows
+    lasted = [ends[number + 1] - ends[number] for number in range(first, end)]
+    known = [line["utilisation"] for line in timed if line["utilisation"] is not None]
+    seconds = sum(lasted)
     return {
-        "num_tokens": round(sum(float(line["tokens_per_second"] or 0.0) * _seconds(line) for line in timed)),
+        "num_tokens": tokens[end] - tokens[first],
         "seconds": seconds,
         "waited_seconds": sum(float(line["data_wait_seconds"] or 0.0) for line in timed),
-        "utilisation": sum(known) / seconds if len(known) == len(shares) else None,
+        "utilisation": sum(map(operator.mul, known, lasted)) / seconds if len(known) == len(timed) else None,
         "memory_bytes": max(int(line["memory_bytes"] or 0) for line in timed),
     }
 
@@ -208,12 +213,6 @@ def _run_once(watch: Watch, settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def _seconds(line: Metrics) -> float:
-    # The share is of the seconds of the steps.
-    share, waited = float(line["data_wait_share"] or 0.0), float(line["data_wait_seconds"] or 0.0)
-    return waited / share if share else 0.0
-
-
 def _activities(on_gpu: bool) -> list[torch.profiler.ProfilerActivity]:
     kinds = torch.profiler.ProfilerActivity
     return [kinds.CPU, kinds.CUDA] if on_gpu else [kinds.CPU]
@@ -232,7 +231,7 @@ def _refusing_syncs(on_gpu: bool) -> Iterator[None]:
 
 
 def _read_profile(profiler: torch.profiler.profile, findings: Findings) -> None:
-    events = list(profiler.events() or ())
+    events = list(profiler.events() or ())  # type: ignore[no-untyped-call]
     findings.num_stream_syncs = sum(event.name == "cudaStreamSynchronize" for event in events)
     on_device = [event.time_range for event in events if event.device_type != torch.profiler.DeviceType.CPU]
     findings.busy_share = busy_share((one.start, one.end) for one in on_device)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
@@ -163,9 +164,11 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
-def _replace_a_byte(path: Path) -> None:
+def _flip_a_bit_of_the_tokens(path: Path) -> None:
+    group = pq.read_metadata(path).row_group(0)
+    (column,) = [c for i in range(3) if (c := group.column(i)).path_in_schema.startswith("token_ids")]
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
     path.write_bytes(content)
 
 
@@ -185,7 +188,7 @@ def _become_a_folder(path: Path) -> None:
         ("build", _become_a_folder, r"corpus/train/\S+parquet"),
         ("build", _append, r"corpus/train/\S+parquet"),
         ("build", _cut, r"corpus/train/\S+parquet"),
-        ("build", _replace_a_byte, r"corpus/train/\S+parquet"),
+        ("build", _flip_a_bit_of_the_tokens, r"corpus/train/\S+parquet"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -67,9 +67,12 @@ def test_a_read_becomes_files_and_a_record(tmp_path: Path) -> None:
         {"document_id": "y", "reason": "invalid_json", "detail": "line 2"},
         {"document_id": "z", "reason": "empty", "detail": ""},
     ]
-    for file in record["files"]:
+    assert [file["name"] for file in record["rejects"]] == ["rejects/read.jsonl"]
+    for file in record["files"] + record["rejects"]:
         content = files[file["name"]]
         assert (file["sha256"], file["size_bytes"]) == (hashlib.sha256(content).hexdigest(), len(content))
+    for file in record["files"]:
+        content = files[file["name"]]
         parquet = pq.ParquetFile(pa.BufferReader(content))
         groups = [parquet.read_row_group(index) for index in range(parquet.num_row_groups)]
         assert [digest_row_group(group) for group in groups] == [
@@ -104,7 +107,7 @@ def test_the_bytes_do_not_depend_on_the_batches(
 def test_nothing_kept_makes_no_file(tmp_path: Path) -> None:
     with start(tmp_path) as writer:
         record = writer.finish()
-    assert record == {"read": "read", "files": [], "rejected": {}, "num_text_bytes": 0}
+    assert record == {"read": "read", "files": [], "rejects": [], "rejected": {}, "num_text_bytes": 0}
     assert sorted(read_files(tmp_path)) == ["_work/read.json"]
 
 

@@ -21,8 +21,8 @@ from schemas.manifests import (
     dump_manifest,
     manifest_json_schema,
     parse_manifest,
-    seal_manifest,
 )
+from schemas.sealing import seal_json
 
 TOKENIZER = TokenizerRecord(
     sha256="a" * 64, vocab_size=100, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4
@@ -133,7 +133,7 @@ def test_an_edited_value_is_found_unless_the_manifest_is_sealed_anew() -> None:
     edited = (json.dumps(raw, indent=1, sort_keys=True) + "\n").encode()
     with pytest.raises(CorruptDataError, match=r"d/dataset\.json was changed .*\nCopy it anew, or make it"):
         parse_manifest(DatasetManifest, edited, "d/dataset.json")
-    assert parse_manifest(DatasetManifest, seal_manifest(raw), "d").shards[0].num_is_next == 499
+    assert parse_manifest(DatasetManifest, seal_json(raw), "d").shards[0].num_is_next == 499
 
 
 @pytest.mark.parametrize("manifest", [corpus_manifest(), dataset_manifest()], ids=["corpus", "dataset"])

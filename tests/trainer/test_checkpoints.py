@@ -250,7 +250,7 @@ def test_a_record_of_another_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / name / "checkpoint.json"
     found = json.loads(path.read_bytes())
     found["model"]["num_hidden_layers"] = 2
-    del found["sha256"]  # as a person does who means the change
+    del found["checksum"]  # as a person does who means the change
     path.write_text(json.dumps(found))
     with pytest.raises(
         CorruptDataError, match=r"model.safetensors is of another model: it differs in 16 weights"

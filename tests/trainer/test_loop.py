@@ -181,6 +181,8 @@ def test_a_run_leaves_all_that_the_interface_names(make_config: Callable[..., Tr
         *("memory_bytes", "seconds", "seconds_left"),
     ]
     assert [line["step"] for line in logged if "validation_masked_lm_accuracy" in line] == [0, 3, 6]
+    # Of 12 that are held out.
+    assert logged[0]["validation_num_examples"] == 10
     assert list_checkpoints(OutputFolder(str(run))) == [
         "checkpoints/step-00000004",
         "checkpoints/step-00000006",
@@ -325,7 +327,7 @@ def test_a_checkpoint_of_another_model_than_that_of_the_run_is_refused(
     path = Path(config.output) / "config.json"
     record = json.loads(path.read_text())
     record["model"]["num_attention_heads"] = 4
-    del record["sha256"]  # as a person does who means the change
+    del record["checksum"]  # as a person does who means the change
     path.write_text(json.dumps(record))
     with pytest.raises(CorruptDataError, match=r"step-00000004 is of another model .* config.json says"):
         resume(config.output)

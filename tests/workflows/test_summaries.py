@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from schemas.manifests import seal_manifest
+from schemas.sealing import seal_json
 from workflows.commands.train import _following
 from workflows.summaries import ingest_lines, train_lines, vocab_lines
 
@@ -101,7 +101,7 @@ def test_what_follows_a_training_can_be_run(made: Path, tmp_path: Path) -> None:
     content["shards"] = [shard for shard in content["shards"] if shard["split"] == "train"]
     for total in ("num_examples", "num_tokens"):
         content[total] = sum(shard[total] for shard in content["shards"])
-    (tmp_path / "dataset.json").write_bytes(seal_manifest(content))
+    (tmp_path / "dataset.json").write_bytes(seal_json(content))
     (tmp_path / "tokenizer.json").write_bytes((made / "dataset" / "tokenizer.json").read_bytes())
     assert _following(str(tmp_path), "run") == (
         "clozeline fill-mask --checkpoint run 'the [MASK] sat on the mat'"

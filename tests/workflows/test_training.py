@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from schemas.manifests import seal_manifest
+from schemas.sealing import seal_json
 from workflows.cli import main
 from workflows.training import describe_metrics
 
@@ -16,7 +16,7 @@ def test_data_that_is_longer_than_the_model_is_refused(made: Path, tmp_path: Pat
     shutil.copytree(made / "dataset", tmp_path / "longer")
     manifest = json.loads((made / "dataset" / "dataset.json").read_text())
     manifest["config"]["max_seq_length"] = 600
-    (tmp_path / "longer" / "dataset.json").write_bytes(seal_manifest(manifest))
+    (tmp_path / "longer" / "dataset.json").write_bytes(seal_json(manifest))
     result = CliRunner().invoke(
         main, ["evaluate", "--data", str(tmp_path / "longer"), "--checkpoint", str(made / "run")]
     )

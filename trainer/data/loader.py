@@ -11,6 +11,7 @@ lane of this rank, two for a short while, a window being the larger of `window_e
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -173,7 +174,9 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**states[0], "cursors": dict(sorted(cursors.items(), key=lambda pair: int(pair[0])))}
 
 
-def iterate_once(dataset: Dataset, split: Split, batch_size: int) -> Iterator[Batch]:
+def iterate_once(
+    dataset: Dataset, split: Split, batch_size: int, most_examples: int | None = None
+) -> Iterator[Batch]:
     """Every example of a split once, in stored order, for evaluation.
 
     Args:
@@ -181,17 +184,22 @@ def iterate_once(dataset: Dataset, split: Split, batch_size: int) -> Iterator[Ba
         split: which split.
         batch_size: examples in a batch at most; a batch doesn't cross blocks, and those of a block are of
             nearly equal size.
+        most_examples: the first so many alone, 1 at least; None takes all.
 
     Raises:
         UsageError: no example in the split.
         ClozelineError: a shard can't be read or is not what its manifest says.
     """
+    left = math.inf if most_examples is None else most_examples
     for shard in dataset.require_split(split):
         for block in iterate_blocks(dataset, shard):
             examples = arrays_from_blocks([block])
-            num_batches = -(-len(examples) // batch_size)
-            for indices in np.array_split(np.arange(len(examples)), num_batches):
+            num_taken = int(min(len(examples), left))
+            left -= num_taken
+            for indices in np.array_split(np.arange(num_taken), -(-num_taken // batch_size)):
                 yield assemble_batch(examples, indices, dataset.manifest.tokenizer.pad_id)
+            if left <= 0:
+                return
 
 
 def _fixed_sizes(source: ShardSource, num_rows: int, row_length: int | None) -> FixedSizes | None:

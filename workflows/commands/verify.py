@@ -112,7 +112,7 @@ def _verify_corpus(
     from workflows.verifying.processes import choose_workers
 
     manifest: CorpusManifest = corpus.manifest
-    num_bytes = sum(file.size_bytes for file in manifest.files)
+    num_bytes = sum(file.size_bytes for file in (*manifest.files, *manifest.rejects))
     with terminal.work("verify", "files") as progress:
         workers = choose_workers(workers, corpus.url, num_bytes)
         outcome = verify_corpus(corpus, progress, workers, sizes_only=quick)
@@ -131,7 +131,7 @@ def _verify_corpus(
     summary |= {"num_documents": documents, "num_tokens": tokens}
     checked += f", {format_count(documents)} documents, {format_count(tokens)} tokens"
     lines = [("checked", checked), *_note_listing(outcome.listed)]
-    return summary, lines, _command_line("build", "--corpus", corpus.url, "--output", "data/")
+    return summary, lines, _command_line("build", "--corpus", corpus.url, "--output", "dataset/")
 
 
 def _note_listing(listed: bool) -> Lines:

@@ -6,17 +6,16 @@ plain values. Nothing is read before it is sure that the page may be written.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from schemas.errors import ClozelineError, UsageError
-from schemas.manifests import dump_manifest
-from trainer.data.dataset import Dataset, open_dataset
+from trainer.data.dataset import Dataset
 from trainer.output_folder import OutputFolder
+from trainer.run_data import find_datasets
 from workflows.dataset_statistics import summarize_shards
 from workflows.inspecting import read_examples
 from workflows.report.baselines import GuessingBaseline, guess_from_frequencies
@@ -162,7 +161,7 @@ def _arrange_corpus(
 
 def _arrange_run(run: Run, progress: Progress) -> tuple[Page, dict[str, Any]]:
     metrics = parse_metrics(run.metrics)
-    datasets = _reach_data(run)
+    datasets = find_datasets(run.record)
     baseline = _try_baseline(datasets)
     progress(1, 1)
     urls = run.record.config.data
@@ -185,17 +184,7 @@ def _arrange_run(run: Run, progress: Progress) -> tuple[Page, dict[str, Any]]:
     }
 
 
-def _reach_data(run: Run) -> list[Dataset]:
-    """The datasets of a run, if all of them are where they were, and as they were; else none."""
-    try:
-        datasets = [open_dataset(url) for url in run.record.config.data]
-    except (ClozelineError, OSError):
-        return []
-    manifests = b"".join(dump_manifest(dataset.manifest) for dataset in datasets)
-    return datasets if hashlib.sha256(manifests).hexdigest() == run.record.dataset_fingerprint else []
-
-
-def _try_baseline(datasets: list[Dataset]) -> GuessingBaseline | None:
+def _try_baseline(datasets: Sequence[Dataset]) -> GuessingBaseline | None:
     try:
         return guess_from_frequencies(datasets[0], read_vocabulary(datasets[0])) if datasets else None
     except (ClozelineError, OSError):

@@ -1,10 +1,9 @@
 """Whether a corpus is what its manifest says.
 
 In: an opened corpus. Out: a `CorpusVerification`: what was counted, and the faults found, each naming the
-file. Every Parquet file is read once: its checksum, its schema, and of each row group the digest, the counts
-and the ranges of its values. Rejected documents are counted in the manifest and no more, so their files
-aren't read. Memory: one row group, and a copy of a small file. Deterministic: the same for any number of
-processes.
+file. Every file is read once: its checksum, and of a Parquet file the schema, and of each row group the
+digest, the counts and the ranges of its values. Memory: one row group, and a copy of a small file.
+Deterministic: the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 from pipelines.row_groups import describe_row_group
 from schemas.documents import tokenized_document_schema
 from schemas.errors import ClozelineError, CorruptDataError
-from schemas.manifests import TOKENIZER_NAME, CorpusFile
+from schemas.manifests import TOKENIZER_NAME, CorpusFile, StoredFile
 from trainer.data.example_arrays import list_values_and_lengths
 from trainer.data.opener import ByteStream, join
 from workflows.report.opening import Corpus, read_vocabulary
@@ -32,7 +31,7 @@ from workflows.verifying.dataset_checks import one_line
 from workflows.verifying.folder_files import Progress, find_wrong_sizes, list_files
 from workflows.verifying.processes import spread
 
-_FILE_NAME = re.compile(r"(train|validation)/.+\.parquet")
+_FILE_NAME = re.compile(r"(train|validation)/.+\.parquet|rejects/.+\.jsonl")
 _READ_BYTES = 8 << 20
 # A larger file is kept on disk while it is checked.
 _MOST_BYTES_IN_MEMORY = 64 << 20
@@ -43,7 +42,7 @@ class CorpusVerification:
     """The outcome.
 
     Attributes:
-        num_files: Parquet files looked at.
+        num_files: Parquet files looked at; those of rejected documents come on top.
         num_documents: documents in those that are sound.
         num_tokens: their tokens.
         faults: one line each; none means that everything holds.
@@ -71,7 +70,8 @@ def verify_corpus(
     Raises:
         ClozelineError: a process died.
     """
-    files = corpus.manifest.files
+    parquet_files = corpus.manifest.files
+    files: tuple[StoredFile, ...] = (*parquet_files, *corpus.manifest.rejects)
     expected: dict[str, int | None] = {TOKENIZER_NAME: None, **{file.name: file.size_bytes for file in files}}
     found = list_files(corpus.url, expected)
     faults = list(found.find_strays(expected, _FILE_NAME)) if found is not None else []
@@ -88,9 +88,11 @@ def verify_corpus(
             progress(len(fault_of), len(files))
         sound = {number for number, fault in fault_of.items() if fault is None}
         faults += [fault for _, fault in sorted(fault_of.items()) if fault is not None]
-    groups = [group for number in sorted(sound) for group in files[number].row_groups]
+    groups = [
+        group for number, file in enumerate(parquet_files) if number in sound for group in file.row_groups
+    ]
     return CorpusVerification(
-        num_files=len(files),
+        num_files=len(parquet_files),
         num_documents=sum(group.num_documents for group in groups),
         num_tokens=sum(group.num_tokens for group in groups),
         faults=tuple(faults),
@@ -98,13 +100,15 @@ def verify_corpus(
     )
 
 
-def check_file(url: str, vocab_size: int, file: CorpusFile) -> str | None:
-    """The first fault of one Parquet file; None where it is sound."""
+def check_file(url: str, vocab_size: int, file: StoredFile) -> str | None:
+    """The first fault of one file; None where it is sound."""
     where = join(url, file.name)
     try:
         with SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY) as copy:
             _copy_checked(where, file, copy)
             copy.seek(0)
+            if not isinstance(file, CorpusFile):
+                return None
             for fault in _find_faults(copy, vocab_size, file):
                 return f"{where}: {fault}"
     except FileNotFoundError:
@@ -116,7 +120,7 @@ def check_file(url: str, vocab_size: int, file: CorpusFile) -> str | None:
     return None
 
 
-def _copy_checked(where: str, file: CorpusFile, copy: IO[bytes]) -> None:
+def _copy_checked(where: str, file: StoredFile, copy: IO[bytes]) -> None:
     digest, size = hashlib.sha256(), 0
     with ByteStream(where) as stream:
         # One byte more than expected tells a file that is longer.

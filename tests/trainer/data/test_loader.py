@@ -441,6 +441,15 @@ def test_iterate_once_gives_the_held_out_examples_in_stored_order(dataset: Datas
     assert [batch.num_examples for batch in batches] == [4, 3, 3, 4, 3, 3, 3, 2]
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(1, [1]), (10, [4, 3, 3]), (13, [4, 3, 3, 3]), (99, None)], ids=str)
+def test_iterate_once_ends_after_so_many_examples(
+    dataset: Dataset, most: int, sizes: list[int] | None
+) -> None:
+    batches = list(iterate_once(dataset, "validation", 4, most))
+    assert [row for batch in batches for row in rows(batch)] == stored_rows(dataset, "validation")[:most]
+    assert sizes is None or [batch.num_examples for batch in batches] == sizes
+
+
 def test_a_split_without_examples_is_named(
     tmp_path: Path, write_tiny_dataset: Callable[..., Path], make_tiny_examples: Callable[[int, int], Any]
 ) -> None:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.errors import CorruptDataError
-from schemas.manifests import seal_manifest
+from schemas.sealing import seal_json
 from workflows.report.corpus_sample import CorpusSample, sample_corpus
 from workflows.report.opening import Corpus, open_folder, read_vocabulary
 
@@ -97,6 +97,6 @@ def test_other_tokens_than_the_manifest_s_are_named(folders: Path, tmp_path: Pat
     manifest = tmp_path / "corpus" / "corpus.json"
     corpus = _open(tmp_path / "corpus")
     digest = corpus.manifest.files[0].row_groups[0].digest
-    manifest.write_bytes(seal_manifest(json.loads(manifest.read_text().replace(digest, "0" * 16))))
+    manifest.write_bytes(seal_json(json.loads(manifest.read_text().replace(digest, "0" * 16))))
     with pytest.raises(CorruptDataError, match="row group 0 is not what the manifest says"):
         _sample(_open(tmp_path / "corpus"))

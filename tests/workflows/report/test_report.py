@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from schemas.manifests import CorpusManifest, DatasetManifest, parse_manifest, seal_manifest
+from schemas.manifests import CorpusManifest, DatasetManifest, parse_manifest
+from schemas.sealing import seal_json
 from workflows.cli import main
 from workflows.report.intervals import wilson_interval
 
@@ -101,7 +102,7 @@ def test_a_token_of_markup_stays_text(folders: Path, tmp_path: Path, read_page: 
     manifest = (folder / "dataset.json").read_text()
     old, new = (hashlib.sha256(one).hexdigest() for one in (content.encode(), changed))
     assert old in manifest
-    (folder / "dataset.json").write_bytes(seal_manifest(json.loads(manifest.replace(old, new))))
+    (folder / "dataset.json").write_bytes(seal_json(json.loads(manifest.replace(old, new))))
     page, summary = _report(folder, tmp_path / "report.html")
     read = read_page(page)
     assert evil in {token["token"] for token in summary["frequent_tokens"]}

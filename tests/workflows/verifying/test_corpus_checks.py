@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.row_groups import describe_row_group
-from schemas.manifests import seal_manifest
+from schemas.sealing import seal_json
 from workflows.report.opening import Corpus, open_folder
 from workflows.verifying.corpus_checks import CorpusVerification, verify_corpus
 
@@ -76,6 +76,37 @@ def test_each_fault_is_named(corpus: Path, spoil: Change, fault: str, seen_in_si
     assert len(_verify(corpus, sizes_only=True).faults) == seen_in_sizes
 
 
+@pytest.mark.parametrize(
+    ("change", "fault", "seen_in_sizes"),
+    [
+        (lambda path: path.write_text('{"reason": "EMPTY"}\n'), "a.jsonl was changed: its SHA-256 is", False),
+        (lambda path: path.write_text(""), "a.jsonl is truncated", True),
+        (lambda path: path.unlink(), "rejects/a.jsonl is missing", True),
+        (
+            lambda path: path.with_name("b.jsonl").touch(),
+            "rejects/b.jsonl is no file of the manifest's",
+            True,
+        ),
+    ],
+    ids=["changed", "truncated", "missing", "too many"],
+)
+def test_what_was_rejected_is_checked_too(
+    corpus: Path, change: Change, fault: str, seen_in_sizes: bool
+) -> None:
+    path = corpus / "rejects" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"reason": "empty"}\n')
+    manifest = json.loads((corpus / "corpus.json").read_text())
+    checksum = sha256(path.read_bytes()).hexdigest()
+    manifest["rejects"] = [{"name": "rejects/a.jsonl", "sha256": checksum, "size_bytes": 20}]
+    (corpus / "corpus.json").write_bytes(seal_json(manifest))
+    assert _verify(corpus).faults == ()
+    change(path)
+    (found,) = _verify(corpus).faults
+    assert fault in found
+    assert len(_verify(corpus, sizes_only=True).faults) == seen_in_sizes
+
+
 def _rewrite(corpus: Path, change: Callable[[list[dict[str, Any]]], None], *, describe: bool) -> None:
     """Change rows of the first file; its checksum is mended, its row groups' records where `describe`."""
     path = corpus / "train/a.parquet"
@@ -99,7 +130,7 @@ def _rewrite(corpus: Path, change: Callable[[list[dict[str, Any]]], None], *, de
         for name in ("num_documents", "num_sentences", "num_tokens"):
             manifest[name] = sum(g[name] for file in manifest["files"] for g in file["row_groups"])
         manifest["num_documents_read"] = manifest["num_documents"]
-    (corpus / "corpus.json").write_bytes(seal_manifest(manifest))
+    (corpus / "corpus.json").write_bytes(seal_json(manifest))
 
 
 def _other_token(rows: list[dict[str, Any]]) -> None:
@@ -147,6 +178,6 @@ def test_a_file_that_is_no_parquet_is_named(corpus: Path) -> None:
     (corpus / "train/a.parquet").write_bytes(content)
     manifest["files"][0] |= {"sha256": sha256(content).hexdigest(), "size_bytes": len(content)}
     assert manifest["files"][0]["name"] == "train/a.parquet"
-    (corpus / "corpus.json").write_bytes(seal_manifest(manifest))
+    (corpus / "corpus.json").write_bytes(seal_json(manifest))
     (found,) = _verify(corpus).faults
     assert "train/a.parquet can't be read as Parquet" in found
