@@ -183,33 +183,53 @@ class LanePlan(NamedTuple):
 
 
 def plan_lanes(config: TrainConfig, manifest: DatasetManifest, world_size: int) -> LanePlan:
+    """How a global step of a configuration is cut, for its data; see `cut_step`."""
+    return cut_step(
+        batch_size=config.batch_size,
+        tokens_per_batch=config.tokens_per_batch,
+        gradient_accumulation=config.gradient_accumulation,
+        world_size=world_size,
+        row_length=manifest.config.max_seq_length,
+    )
+
+
+def cut_step(
+    *,
+    batch_size: int | None,
+    tokens_per_batch: int | None,
+    gradient_accumulation: int,
+    world_size: int,
+    row_length: int,
+) -> LanePlan:
     """How a global step is cut.
 
     Args:
-        config: the configuration.
-        manifest: gives the length of a row, for `tokens_per_batch`.
+        batch_size: examples in it; None takes `tokens_per_batch` or, without that, the default.
+        tokens_per_batch: tokens in it at most.
+        gradient_accumulation: microbatches that each rank adds up.
         world_size: number of ranks that the run starts on.
+        row_length: tokens of a row, for `tokens_per_batch`.
 
     Raises:
         UsageError: `batch_size` can't be cut into equal microbatches, or `tokens_per_batch` is less than one
             row for each.
     """
-    lanes = config.gradient_accumulation * world_size
-    if config.tokens_per_batch is not None:
-        row_length = manifest.config.max_seq_length
-        num_rows = config.tokens_per_batch // (lanes * row_length)
+    lanes = gradient_accumulation * world_size
+    ranks = (
+        f"{world_size} rank{'s' if world_size > 1 else ''} x --gradient-accumulation {gradient_accumulation}"
+    )
+    if tokens_per_batch is not None:
+        num_rows = tokens_per_batch // (lanes * row_length)
         if num_rows == 0:
             raise UsageError(
-                f"--tokens-per-batch {config.tokens_per_batch} is less than a row of {row_length} tokens for "
-                f"each of {lanes} microbatches ({world_size} ranks x --gradient-accumulation "
-                f"{config.gradient_accumulation}).\nGive {lanes * row_length} or more."
+                f"--tokens-per-batch {tokens_per_batch} is less than a row of {row_length} tokens for "
+                f"each of {lanes} microbatches ({ranks}).\nGive {lanes * row_length} or more."
             )
         return LanePlan(lanes, num_rows, row_length)
-    batch_size = config.batch_size or DEFAULT_BATCH_SIZE
+    batch_size = batch_size or DEFAULT_BATCH_SIZE
     if batch_size % lanes:
         raise UsageError(
-            f"--batch-size {batch_size} can't be cut into {lanes} equal microbatches "
-            f"({world_size} ranks x --gradient-accumulation {config.gradient_accumulation}).\n"
+            f"--batch-size {batch_size} can't be cut into {lanes} equal microbatches ({ranks}).\n"
             f"Give a multiple of {lanes}, for example {max(1, round(batch_size / lanes)) * lanes}."
         )
     return LanePlan(lanes, batch_size // lanes)

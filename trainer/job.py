@@ -133,7 +133,8 @@ def assemble(
     if ranks.device.type == "cpu":
         keep_freed_memory()
     model = BertForPretraining(record.model, seed=config.seed)
-    notes = describe_rounding(record) + describe_data(record, [one.manifest for one in datasets])
+    notes = describe_rounding(record) + describe_attention(record, ranks.device)
+    notes += describe_data(record, [one.manifest for one in datasets])
     if config.init is not None and with_initial_weights:
         notes += copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
     model.encoder.recomputes_layers = config.activation_checkpointing
@@ -169,6 +170,17 @@ def describe_rounding(record: RunRecord) -> tuple[str, ...]:
     return (
         f"--tokens-per-batch {asked:,}: a step takes {taken:,} tokens at most, {plan.microbatch_size} rows "
         f"of {plan.row_length}{cut}.",
+    )
+
+
+def describe_attention(record: RunRecord, device: torch.device) -> tuple[str, ...]:
+    """A note where the kernel that skips what lies in other examples can't be taken, though it is there."""
+    has_kernel = device.type == "cuda" and record.precision == "bf16" and record.plan.row_length is not None
+    if not has_kernel or record.model.attention_probs_dropout_prob == 0.0:
+        return ()
+    return (
+        "The faster attention for packed rows knows no dropout of its probabilities, and this model has it: "
+        "--dropout 0, or a --model file with attention_probs_dropout_prob 0, would let it be taken.",
     )
 
 

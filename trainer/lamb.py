@@ -71,29 +71,58 @@ class Lamb(Optimizer):
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
-                self._update(group, parameters, None if found_inf is None else found_inf > 0)
+                none = torch.zeros((), device=parameters[0].device)
+                self._update(group, parameters, (none if found_inf is None else found_inf) > 0)
 
-    def _update(self, group: dict[str, Any], parameters: list[Tensor], is_bad: Tensor | None) -> None:
+    def _update(self, group: dict[str, Any], parameters: list[Tensor], is_bad: Tensor) -> None:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         means, squares = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
-        beta1, beta2 = group["betas"]
-        is_good = torch.ones((), device=parameters[0].device) if is_bad is None else (~is_bad).float()
-        if is_bad is not None:
-            for gradient in gradients:
-                gradient.masked_fill_(is_bad, 0.0)
         counts = [state["step"] for state in states]
-        torch._foreach_add_(counts, is_good)
-        # A moment times 1, and nothing added to it, is the same to the last bit.
-        torch._foreach_lerp_(means, gradients, _scalars(parameters, (1 - beta1) * is_good.double()))
-        torch._foreach_mul_(squares, _scalars(parameters, torch.where(is_good > 0, beta2, 1.0).double()))
+        beta1, beta2 = group["betas"]
+        # Of an update that is left out nothing is added to the moments, and they don't decay.
+        is_good = (~is_bad).to(means[0].dtype)
+        decay1, decay2 = 1 - is_good * (1 - beta1), 1 - is_good * (1 - beta2)
+        for gradient in gradients:
+            gradient.masked_fill_(is_bad, 0.0)
+        torch._foreach_mul_(means, decay1)
+        torch._foreach_add_(means, gradients, alpha=1 - beta1)
+        torch._foreach_mul_(squares, decay2)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
-        # In float64: 1 - beta2^t is a small difference. Where every update was left out, t is taken for 1.
-        t = torch.stack(counts).double().clamp(min=1)
+        torch._foreach_add_(counts, [is_good.float()] * len(counts))
+        correction1, correction2 = _corrections(counts, beta1), _corrections(counts, beta2)
         # The one temporary copy: v', its root, then the update.
-        updates = list(torch._foreach_div(squares, _columns(parameters, 1 - beta2**t)))
+        updates = list(torch._foreach_div(squares, correction2))
         torch._foreach_sqrt_(updates)
         torch._foreach_add_(updates, group["eps"])
-        torch._foreach_mul_(updates, _columns(parameters, 1 - beta1**t))
+        torch._foreach_mul_(updates, correction1)
         torch._foreach_reciprocal_(updates)
         torch._foreach_mul_(updates, means)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        if group["adapted"]:
+            torch._foreach_mul_(updates, _trust_ratios(parameters, updates))
+        torch._foreach_mul_(updates, is_good)
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+
+def _corrections(counts: list[Tensor], beta: float) -> list[Tensor]:
+    """1 - beta^t for each parameter, never 0: where all updates were left out, t is taken for 1."""
+    # In float64: a small difference.
+    updates = torch.stack(counts).double().clamp(min=1)
+    return list((1 - beta**updates).unbind())
+
+
+def _trust_ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
+    weight_norms = torch.stack(list(torch._foreach_norm(parameters)))
+    update_norms = torch.stack(list(torch._foreach_norm(updates)))
+    has_both = (weight_norms > 0) & (update_norms > 0)
+    return list(torch.where(has_both, weight_norms / update_norms, 1.0).unbind())

@@ -13,6 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from trainer.config import LanePlan, cut_step
 from trainer.model.config import ModelConfig
 from trainer.model.costs import TRAINING_PASSES, ForwardFlops, forward_flops, peak_flops
 from trainer.model.memory import MemoryUse, StepShape, count_parameters, peak_memory
@@ -96,6 +97,10 @@ class RunEstimate:
 
     Attributes:
         num_parameters: of the model.
+        lanes: microbatches in a step, over all devices.
+        microbatch_size: examples in one, or rows where they are packed.
+        row_length: tokens of a row; None where each example is padded.
+        examples_per_step: about how many.
         tokens_per_step: that are no padding.
         masked_per_step: positions that are predicted.
         step: operations of a step, forward and backward, by part.
@@ -109,6 +114,10 @@ class RunEstimate:
     """
 
     num_parameters: int
+    lanes: int
+    microbatch_size: int
+    row_length: int | None
+    examples_per_step: float
     tokens_per_step: float
     masked_per_step: float
     step: ForwardFlops
@@ -131,7 +140,8 @@ def estimate_run(
     sizes: ExampleSizes,
     hardware: Hardware,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
+    tokens_per_batch: int | None = None,
     gradient_accumulation: int = 1,
     num_steps: int | None = None,
     num_epochs: float | None = None,
@@ -144,30 +154,43 @@ def estimate_run(
         sizes: of the examples.
         hardware: what it is computed on.
         batch_size: examples in a step, over all devices.
+        tokens_per_batch: instead of `batch_size`, tokens in a step, packed. Rows are taken to be full.
         gradient_accumulation: microbatches that each device adds up in a step.
         num_steps: of the run.
         num_epochs: instead of `num_steps`, passes over the dataset.
         num_examples: of the dataset's training split, for `num_epochs`.
+
+    Raises:
+        UsageError: a step can't be cut so.
     """
-    step = _step_flops(config, sizes, batch_size)
-    tokens_per_step = batch_size * sizes.mean_length
+    cut = cut_step(
+        batch_size=batch_size,
+        tokens_per_batch=tokens_per_batch,
+        gradient_accumulation=gradient_accumulation,
+        world_size=hardware.num_devices,
+        row_length=sizes.max_seq_length,
+    )
+    examples_per_step = cut.lanes * _examples_in_microbatch(cut, sizes)
+    step = _step_flops(config, sizes, examples_per_step)
+    tokens_per_step = examples_per_step * sizes.mean_length
     peak = hardware.peak_flops
     rate = None
     if peak is not None:
         rate = peak * hardware.utilisation * hardware.num_devices * tokens_per_step / step.total
     if num_examples and num_epochs is not None:
-        num_steps = max(1, math.ceil(num_epochs * num_examples / batch_size))
+        num_steps = max(1, math.ceil(num_epochs * num_examples / examples_per_step))
     num_tokens = None if num_steps is None else num_steps * tokens_per_step
     if num_examples and num_steps is not None:
-        num_epochs = num_steps * batch_size / num_examples
-    microbatch = math.ceil(batch_size / (hardware.num_devices * gradient_accumulation))
+        num_epochs = num_steps * examples_per_step / num_examples
     return RunEstimate(
         num_parameters=count_parameters(config),
+        **cut._asdict(),
+        examples_per_step=examples_per_step,
         tokens_per_step=tokens_per_step,
-        masked_per_step=batch_size * sizes.mean_masked,
+        masked_per_step=examples_per_step * sizes.mean_masked,
         step=step,
         masked_lm_head_everywhere=step.masked_lm_head * sizes.mean_length / sizes.mean_masked,
-        memory=_memory(config, sizes, hardware, microbatch, accumulates=gradient_accumulation > 1),
+        memory=_memory(config, sizes, hardware, cut, accumulates=gradient_accumulation > 1),
         tokens_per_second=rate,
         num_steps=num_steps,
         num_tokens=num_tokens,
@@ -176,24 +199,31 @@ def estimate_run(
     )
 
 
-def _step_flops(config: ModelConfig, sizes: ExampleSizes, batch_size: int) -> ForwardFlops:
+def _examples_in_microbatch(cut: LanePlan, sizes: ExampleSizes) -> float:
+    if cut.row_length is None:
+        return cut.microbatch_size
+    return cut.microbatch_size * cut.row_length / sizes.mean_length
+
+
+def _step_flops(config: ModelConfig, sizes: ExampleSizes, num_examples: float) -> ForwardFlops:
     forward = forward_flops(
         config,
-        num_tokens=batch_size * sizes.mean_length,
+        num_tokens=num_examples * sizes.mean_length,
         # The squares are not recorded. This is their upper bound: every token meets as many as can be.
-        sum_squared_lengths=batch_size * sizes.mean_length * sizes.max_seq_length,
-        num_masked=batch_size * sizes.mean_masked,
-        num_examples=batch_size,
+        sum_squared_lengths=num_examples * sizes.mean_length * sizes.max_seq_length,
+        num_masked=num_examples * sizes.mean_masked,
+        num_examples=num_examples,
     )
     return forward.times(TRAINING_PASSES)
 
 
 def _memory(
-    config: ModelConfig, sizes: ExampleSizes, hardware: Hardware, microbatch: int, *, accumulates: bool
+    config: ModelConfig, sizes: ExampleSizes, hardware: Hardware, cut: LanePlan, *, accumulates: bool
 ) -> tuple[MemoryEstimate, ...]:
     default = default_attention(config, hardware)
-    layouts: tuple[Layout, ...] = ("padded",)
-    if sizes.mean_length < sizes.max_seq_length:
+    num_examples = _examples_in_microbatch(cut, sizes)
+    layouts: tuple[Layout, ...] = ("padded",) if cut.row_length is None else ("packed",)
+    if cut.row_length is None and sizes.mean_length < sizes.max_seq_length:
         layouts = ("padded", "packed")
     estimates = []
     for layout in layouts:
@@ -202,9 +232,9 @@ def _memory(
         for attention in attentions:
             for again in (False, True):
                 shape = StepShape(
-                    num_positions=microbatch * length,
-                    num_pairs=microbatch * length * sizes.max_seq_length,
-                    num_masked=microbatch * sizes.mean_masked,
+                    num_positions=num_examples * length,
+                    num_pairs=num_examples * length * sizes.max_seq_length,
+                    num_masked=num_examples * sizes.mean_masked,
                     precision=hardware.precision,
                     stores_scores=attention == "matmul",
                     on_cpu=hardware.device == "cpu",
@@ -216,7 +246,7 @@ def _memory(
                         layout=layout,
                         attention=attention,
                         activation_checkpointing=again,
-                        is_default=layout == "padded" and attention == default and not again,
+                        is_default=layout == layouts[0] and attention == default and not again,
                         use=peak_memory(config, shape),
                     )
                 )

@@ -125,9 +125,9 @@ class Stepper:
 
     def _update_unless(self, is_bad: Tensor) -> None:
         optimiser = self.optimiser
+        # The condition under which gradient scaling leaves an update out (torch.amp.GradScaler): read on the
+        # device, by the kernels that update; moments and step counts stay as they were too.
         if getattr(optimiser, "_step_supports_amp_scaling", False):
-            # The condition under which gradient scaling leaves an update out (torch.amp.GradScaler): read on
-            # the device, by the kernel that updates; moments and step counts stay as they were too.
             optimiser.found_inf = is_bad.float()  # type: ignore[attr-defined]
             optimiser.step()
         elif not bool(is_bad):

@@ -10,6 +10,9 @@ from typing import Any
 
 from schemas.manifests import SPLITS, ShardRecord
 
+FIRST_LABEL = {"next-sentence": "is next", "sentence-order": "in order"}
+"""What a label of 0 says, by objective."""
+
 
 def summarize_shards(shards: Sequence[ShardRecord]) -> dict[str, Any]:
     """Counts over some shards, and shares: None where there is nothing to take a share of.

@@ -14,7 +14,6 @@ from workflows.terminal import format_bytes, format_count, format_seconds, forma
 
 if TYPE_CHECKING:
     from trainer.data.dataset import Dataset
-    from trainer.model.config import ModelConfig
     from trainer.planning import ExampleSizes, MemoryEstimate, RunEstimate
 
 Lines = list[tuple[str, str]]
@@ -22,7 +21,6 @@ Precision = Literal["fp32", "bf16"]
 
 DEFAULT_MAX_SEQ_LENGTH = 128
 DEFAULT_VOCAB_SIZE = 30522
-_LARGEST_MODEL_CONFIG_BYTES = 1 << 20
 _PARTS = {
     "attention_projections": "attention, n d^2",
     "attention_scores": "attention, n^2 d",
@@ -50,7 +48,8 @@ class PlanRequest:
     data: str | None
     max_seq_length: int | None
     vocab_size: int | None
-    batch_size: int
+    batch_size: int | None
+    tokens_per_batch: int | None
     gradient_accumulation: int
     steps: int | None
     epochs: float | None
@@ -76,24 +75,21 @@ class PlanRequest:
             raise UsageError("Give the length of the run by one of --steps and --epochs.")
         if self.epochs and not self.data:
             raise UsageError("--epochs are passes over a dataset: give it by --data, or give --steps.")
-        cut = self.num_devices * self.gradient_accumulation
-        if self.batch_size % cut:
-            raise UsageError(
-                f"--batch-size {self.batch_size} can't be cut into {cut} equal microbatches "
-                f"({self.num_devices} devices x --gradient-accumulation {self.gradient_accumulation}).\n"
-                f"Give a multiple of {cut}."
-            )
+        if self.batch_size and self.tokens_per_batch:
+            raise UsageError("Give the size of a step by one of --batch-size and --tokens-per-batch.")
 
 
 def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
     """Estimate a run: the summary of `--json`, and the lines for a person.
 
     Raises:
-        UsageError: the options contradict each other, or there is no such model or dataset.
+        UsageError: the options contradict each other, there is no such model or dataset, or a step can't be
+            cut so.
         CorruptDataError: the dataset's manifest is malformed.
     """
     from trainer.data.dataset import open_dataset
     from trainer.model.costs import peak_flops
+    from trainer.model_choice import choose_model
     from trainer.planning import ExampleSizes, Hardware, estimate_run
 
     request.check()
@@ -103,13 +99,7 @@ def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
         dataset = open_dataset(request.data)
         vocab_size = dataset.manifest.tokenizer.vocab_size
         sizes, num_examples = measure_examples(dataset)
-    config = open_model(request.model, vocab_size, request.dropout)
-    if sizes.max_seq_length > config.max_position_embeddings:
-        raise UsageError(
-            f"Sequences of {sizes.max_seq_length} tokens, but model {request.model} has "
-            f"{config.max_position_embeddings} positions.\nGive a JSON file of sizes with "
-            f"max_position_embeddings of {sizes.max_seq_length}."
-        )
+    config = choose_model(request.model, vocab_size, sizes.max_seq_length, dropout=request.dropout)
     device = request.device.lower()
     knows_bf16 = device != "cpu" and (request.peak_tflops or peak_flops(device, "bf16"))
     hardware = Hardware(
@@ -124,12 +114,13 @@ def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
         sizes,
         hardware,
         batch_size=request.batch_size,
+        tokens_per_batch=request.tokens_per_batch,
         gradient_accumulation=request.gradient_accumulation,
         num_steps=request.steps,
         num_epochs=request.epochs,
         num_examples=num_examples,
     )
-    settled = ("steps", "epochs", "peak_tflops", "precision")
+    settled = ("steps", "epochs", "peak_tflops", "precision", "batch_size", "tokens_per_batch")
     given = {
         **{name: value for name, value in asdict(request).items() if name not in settled},
         **asdict(sizes),
@@ -138,31 +129,10 @@ def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
         "device": device,
         "precision": hardware.precision,
         "peak_flops": hardware.peak_flops,
-        "microbatch_size": request.batch_size // (request.num_devices * request.gradient_accumulation),
+        "batch_size": None if estimate.row_length else round(estimate.examples_per_step),
+        "tokens_per_batch": round(estimate.tokens_per_step) if estimate.row_length else None,
     }
     return {**given, **as_summary(estimate)}, plan_lines(estimate, given)
-
-
-def open_model(name: str, vocab_size: int, dropout: float | None) -> ModelConfig:
-    """The sizes of a preset, or of a JSON file.
-
-    Raises:
-        UsageError: there is no such preset or file.
-    """
-    from trainer.data.opener import read_bytes
-    from trainer.model.config import parse_model_config, preset_config
-
-    if not name.endswith(".json"):
-        config = preset_config(name, vocab_size)
-    else:
-        try:
-            content = read_bytes(name, _LARGEST_MODEL_CONFIG_BYTES)
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise UsageError(f"{name}: no such model configuration. Give a JSON file or a preset.") from None
-        config = parse_model_config(content, vocab_size, name)
-    if dropout is None:
-        return config
-    return config.model_copy(update={"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
 
 
 def measure_examples(dataset: Dataset) -> tuple[ExampleSizes, int]:
@@ -198,15 +168,16 @@ def plan_lines(estimate: RunEstimate, given: Mapping[str, Any]) -> Lines:
 
     Args:
         estimate: of the run.
-        given: `model`, `device`, `num_devices`, `precision`, `utilisation`, `peak_flops`, `batch_size`,
-            `mean_length` and `max_seq_length`.
+        given: `model`, `device`, `num_devices`, `precision`, `utilisation`, `peak_flops`, `mean_length` and
+            `max_seq_length`.
     """
     return [
         ("model", f"{given['model']}, {format_count(estimate.num_parameters)} parameters"),
         (
             "a step",
-            f"{format_count(given['batch_size'])} examples of {given['mean_length']:.1f} tokens on average, "
-            f"{given['max_seq_length']:,} at most: {format_count(estimate.tokens_per_step)} tokens, "
+            f"{format_count(round(estimate.examples_per_step))} examples of {given['mean_length']:.1f} "
+            f"tokens on average, {given['max_seq_length']:,} at most: "
+            f"{format_count(estimate.tokens_per_step)} tokens, "
             f"{format_count(estimate.masked_per_step)} masked",
         ),
         *_operation_lines(estimate),
@@ -237,10 +208,13 @@ def _operation_lines(estimate: RunEstimate) -> Lines:
 
 def _memory_lines(estimate: RunEstimate, given: Mapping[str, Any]) -> Lines:
     (default,) = (one for one in estimate.memory if one.is_default)
-    examples = (
-        f"{format_count(given['microbatch_size'])} example{'s' if given['microbatch_size'] > 1 else ''}"
+    unit = "example" if estimate.row_length is None else "row"
+    at_a_time = (
+        f"{format_count(estimate.microbatch_size)} {unit}{'s' if estimate.microbatch_size > 1 else ''}"
     )
-    lines = [(f"Memory of one device at the fullest moment, {examples} at a time, {given['precision']}", "")]
+    if estimate.row_length is not None:
+        at_a_time += f" of {estimate.row_length:,} tokens"
+    lines = [(f"Memory of one device at the fullest moment, {at_a_time} at a time, {given['precision']}", "")]
     for name, label in _HELD.items():
         held = getattr(default.use, name)
         if held:

@@ -14,7 +14,7 @@ import click
 
 from workflows.dataset_statistics import share
 from workflows.inspecting import ReadableExample, describe_example, readable_examples, terminal_width
-from workflows.summaries import Lines
+from workflows.summaries import Lines, share_lines
 from workflows.terminal import format_count, format_share
 
 if TYPE_CHECKING:
@@ -97,19 +97,7 @@ def preview_lines(summary: dict[str, Any], max_seq_length: int) -> Lines:
     if summary["num_examples"]:
         fill = f"{summary['mean_example_tokens']:.1f} tokens of {max_seq_length} on average"
         lines.append(("examples", f"{format_count(summary['num_examples'])}, {fill}"))
-    if summary["is_next_share"] is not None:
-        label = "is next" if summary["objective"] == "next-sentence" else "in order"
-        lines.append((label, format_share(summary["is_next_share"])))
-    if summary["mask_share"] is not None:
-        lines.append(
-            (
-                "masking",
-                f"{format_share(summary['chosen_share'])} of tokens: "
-                f"{format_share(summary['mask_share'])} [MASK], "
-                f"{format_share(summary['random_share'])} random, {format_share(summary['kept_share'])} kept",
-            )
-        )
-    return lines
+    return [*lines, *share_lines(summary)]
 
 
 def _describe_document(document: PreviewedDocument) -> Iterator[str]:

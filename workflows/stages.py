@@ -116,6 +116,7 @@ def run_build_stage(
         terminal.warn(warning)
     shards = result.manifest.shards
     return {
+        "objective": config.objective,
         **summarize_shards(shards),
         "seconds": seconds,
         "megabytes_per_second": _rate(sum(shard.size_bytes for shard in shards), seconds, done_before),

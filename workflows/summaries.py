@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workflows.dataset_statistics import FIRST_LABEL
 from workflows.terminal import format_count, format_seconds, format_share
 
 Lines = list[tuple[str, str]]
@@ -60,17 +61,20 @@ def dataset_lines(summary: Mapping[str, Any]) -> Lines:
     ]
     if summary["num_documents_unused"]:
         lines.append(("unused", f"{format_count(summary['num_documents_unused'])} documents"))
+    return [*lines, *share_lines(summary)]
+
+
+def share_lines(summary: Mapping[str, Any]) -> Lines:
+    """Lines for what pairing and masking came out with; none where nothing was drawn."""
+    lines = []
     if summary["is_next_share"] is not None:
-        lines.append(("is next", format_share(summary["is_next_share"])))
-    if summary["chosen_share"] is not None:
-        lines.append(
-            (
-                "masking",
-                f"{format_share(summary['chosen_share'])} of tokens: "
-                f"{format_share(summary['mask_share'])} [MASK], "
-                f"{format_share(summary['random_share'])} random, {format_share(summary['kept_share'])} kept",
-            )
+        lines.append((FIRST_LABEL[summary["objective"]], format_share(summary["is_next_share"])))
+    if summary["mask_share"] is not None:
+        shares = (
+            f"{format_share(summary[f'{fate}_share'])} {name}"
+            for fate, name in (("mask", "[MASK]"), ("random", "random"), ("kept", "kept"))
         )
+        lines.append(("masking", f"{format_share(summary['chosen_share'])} of tokens: {', '.join(shares)}"))
     return lines
 
 

@@ -101,8 +101,9 @@ def run_training(watch: Watch, settings: RunSettings) -> dict[str, Any]:
         except torch.OutOfMemoryError:
             if settings.tokens_per_step < 2 * settings.row_length:
                 raise
-            torch.cuda.empty_cache()
-            settings = replace(settings, tokens_per_step=settings.tokens_per_step // 2)
+        # Only now: as long as the error is handled, it holds on to the tensors of its frames.
+        torch.cuda.empty_cache()
+        settings = replace(settings, tokens_per_step=settings.tokens_per_step // 2)
 
 
 def summarise(lines: list[Metrics], settings: RunSettings) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def train_for_ever(dataset: Path, output: Path, launcher: tuple[str, ...] = PROG
 
 
 def read_metrics(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    # Without what stands behind the last line break: it may be written at this moment.
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().split("\n")[:-1]]
 
 
 def require_checkpoint_of_the_last_step(output: Path) -> int:
@@ -106,12 +107,13 @@ def test_all_ranks_stop_at_the_same_step_with_one_checkpoint_and_go_on(
     built = invoke("build", "--corpus", str(made / "corpus"), "--output", str(dataset), *blocks)
     assert built.exit_code == 0, built.output
     process = train_for_ever(dataset, output, TORCHRUN)
+    assert process.poll() is None, process.communicate()
     send(process)
     stdout, stderr = process.communicate()
     assert process.returncode != 0
-    assert stdout == ""
+    assert stdout == "", stderr
     num_steps = require_checkpoint_of_the_last_step(output)
-    # torchrun may end the second rank while it still says so.
+    # torchrun ends the other rank when the first has ended, maybe while it still says so.
     assert f"Interrupted after step {num_steps} of 1000000; a checkpoint was written." in stderr
     resumed = subprocess.Popen(
         [*TORCHRUN, "train", "--resume", str(output)], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT

@@ -129,6 +129,33 @@ def test_prepare_runs_all_three(made: Path, tmp_path: Path, invoke: Callable[...
     assert set(json.loads(again.stdout)) == {"build", "seconds", "output"}
 
 
+def test_prepare_skips_what_is_done(made: Path, tmp_path: Path, invoke: Callable[..., Result]) -> None:
+    folder = tmp_path / "all"
+
+    def prepare(*more: str) -> list[bool]:
+        source = ("--input", str(made / "my.txt"), "--format", "text-sentences", "--vocab-size", "120")
+        result = invoke("prepare", *source, "--output", str(folder), "--workers", "1", *more, "--json")
+        assert result.exit_code == 0, result.output
+        summary = json.loads(result.stdout)
+        return [summary[stage]["already_done"] for stage in ("vocab", "ingest", "build")]
+
+    def find_files() -> dict[Path, tuple[int, bytes]]:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    assert prepare("--max-seq-length", "32") == [False, False, False]
+    before = find_files()
+    assert prepare("--max-seq-length", "32") == [True, True, True]
+    assert find_files() == before
+    shutil.rmtree(folder / "dataset")
+    assert prepare("--max-seq-length", "32") == [True, True, False]
+    after = find_files()
+    assert {path: content for path, (_, content) in after.items()} == {
+        path: content for path, (_, content) in before.items()
+    }
+    assert all(after[path] == before[path] for path in before if folder / "dataset" not in path.parents)
+
+
 def test_the_summary_ends_with_the_command_to_type_next(
     made: Path, tmp_path: Path, invoke: Callable[..., Result]
 ) -> None:

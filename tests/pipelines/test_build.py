@@ -311,6 +311,43 @@ def test_other_objectives(corpus: Path, tmp_path: Path, objective: str) -> None:
         assert tokens == text
 
 
+def test_each_copy_of_a_document_has_masks_of_its_own(corpus: Path, tmp_path: Path) -> None:
+    """Full sentences of one length are packed alike in each copy, so that the masks alone can differ."""
+    changes = {"objective": "mlm", "short_seq_prob": 0.0, "duplicate_factor": 3}
+
+    build(corpus, tmp_path / "dataset", CONFIG.model_copy(update=changes))
+
+    masks: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for row in read_examples(tmp_path / "dataset"):
+        masks.setdefault(tuple(restore(row)[0]), []).append(tuple(row["masked_lm_positions"]))
+    long = [copies for tokens, copies in masks.items() if len(tokens) > 40]
+    assert len(long) > 80
+    assert all(len(copies) == 3 for copies in long)
+    # Six of 41 places or more can be chosen in four million ways.
+    assert all(len(set(copies)) == 3 for copies in long)
+
+
+@pytest.mark.parametrize("objective", ["next-sentence", "sentence-order", "mlm"])
+def test_examples_of_two_thousand_tokens(tmp_path: Path, tiny_tokenizer: Tokenizer, objective: str) -> None:
+    documents = make_documents(8, ids=range(60, 180), max_sentences=400, max_tokens=30, name="long")
+    write_corpus(tmp_path / "corpus", tiny_tokenizer, {"train/a.parquet": [documents]})
+    config = BuildConfig(max_seq_length=2048, short_seq_prob=0.0, objective=objective)
+
+    build(tmp_path / "corpus", tmp_path / "dataset", config)
+
+    rows = read_examples(tmp_path / "dataset")
+    assert max(len(row["input_ids"]) for row in rows) > 2040
+    assert all(len(row["input_ids"]) <= 2048 for row in rows)
+    assert max(row["masked_lm_positions"][-1] for row in rows) > 2000
+    texts = [[token for sentence in document for token in sentence] for document in documents]
+    as_bytes = [bytes(text) for text in texts]
+    for row in rows:
+        num_maskable = len(row["input_ids"]) - (2 if objective == "mlm" else 3)
+        assert len(row["masked_lm_ids"]) == min(308, max(1, round(0.15 * num_maskable)))
+        for segment in restore(row):
+            assert any(bytes(segment) in text for text in as_bytes)
+
+
 def test_shards_by_choice(corpus: Path, tmp_path: Path) -> None:
     """More shards than the five row groups, and no token lost or doubled."""
     manifest = build(

@@ -130,3 +130,45 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     optimiser.step()
     assert (moved.item() < 1.0, still.item()) == (True, 1.0)
     assert set(optimiser.state) == {moved}
+
+
+@pytest.mark.parametrize("num_before", [0, 2], ids=["at once", "after two updates"])
+def test_an_update_that_is_left_out_leaves_no_trace(num_before: int) -> None:
+    """As if it had never come: not even the correction for the start at zero counts it."""
+    skipping, plain = (
+        [parameter(3.0, 4.0), parameter(0.5, 0.0)],
+        [parameter(3.0, 4.0), parameter(0.5, 0.0)],
+    )
+    optimisers = [
+        Lamb([{"params": [a]}, {"params": [b], "adapted": False}], lr=0.1) for a, b in (skipping, plain)
+    ]
+
+    def update(which: int, slope: float) -> None:
+        for weight in (skipping, plain)[which]:
+            weight.grad = torch.tensor([slope, -2 * slope], dtype=torch.float64)
+        optimisers[which].step()
+
+    for slope in (1.0, 0.25)[:num_before]:
+        update(0, slope)
+        update(1, slope)
+    optimisers[0].found_inf = torch.ones(())  # type: ignore[attr-defined]
+    update(0, math.nan)
+    update(0, math.inf)
+    assert [weight.tolist() for weight in skipping] == [weight.tolist() for weight in plain]
+    optimisers[0].found_inf = torch.zeros(())  # type: ignore[attr-defined]
+    update(0, -0.5)
+    update(1, -0.5)
+    assert [weight.tolist() for weight in skipping] == [weight.tolist() for weight in plain]
+    for ours, theirs in zip(skipping, plain, strict=True):
+        for name, value in optimisers[1].state[theirs].items():
+            assert torch.equal(optimisers[0].state[ours][name], value)
+
+
+def test_nothing_waits_for_the_device() -> None:
+    # A tensor of the meta device has no values: whatever would wait for one fails.
+    weights = nn.Parameter(torch.ones(2, device="meta"))
+    weights.grad = torch.ones(2, device="meta")
+    optimiser = Lamb([weights], lr=0.1)
+    optimiser.found_inf = torch.ones((), device="meta")  # type: ignore[attr-defined]
+    optimiser.step()
+    assert optimiser.state[weights]["step"].is_meta

@@ -12,7 +12,9 @@ import torch
 
 from trainer.config import TrainConfig
 from trainer.export import export_checkpoint
+from trainer.job import describe_attention
 from trainer.loop import train
+from trainer.run_folder import RunFolder
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 CLOCK = {"seconds", "tokens_per_second", "flops_utilisation", "data_wait_share", "eta_seconds"}
@@ -105,6 +107,35 @@ def test_tokens_that_make_no_whole_rows_are_noted(
     found: list[str] = []
     train(make_config(tokens_per_batch=asked, steps=1), on_note=found.append)
     assert found == notes
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "dropout", "tokens_per_batch", "is_noted"),
+    [
+        ("cuda", "bf16", 0.1, 128, True),
+        ("cuda", "bf16", 0.0, 128, False),
+        ("cuda", "bf16", 0.1, None, False),
+        ("cuda", "fp32", 0.1, 128, False),
+        ("cpu", "bf16", 0.1, 128, False),
+    ],
+)
+def test_a_faster_kernel_that_dropout_forbids_is_noted(
+    make_config: Callable[..., TrainConfig],
+    device: str,
+    precision: str,
+    dropout: float,
+    tokens_per_batch: int | None,
+    is_noted: bool,
+) -> None:
+    config = make_config(
+        steps=1, precision="bf16", dropout=dropout, batch_size=None, tokens_per_batch=tokens_per_batch
+    )
+    train(config)
+    record = RunFolder(config.output).read_record()
+    assert record is not None
+    record = record.model_copy(update={"precision": precision})
+    notes = describe_attention(record, torch.device(device))
+    assert [("attention_probs_dropout_prob 0" in note) for note in notes] == [True] * is_noted
 
 
 def test_the_model_card_gives_the_batch_in_tokens(

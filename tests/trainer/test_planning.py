@@ -107,6 +107,18 @@ def test_every_way_of_computing_is_estimated_once() -> None:
     )
 
 
+def test_a_packed_step_takes_what_as_many_tokens_without_padding_take() -> None:
+    hardware = Hardware(device="h100", num_devices=2)
+    packed = estimate_run(BASE, HALF_FULL, hardware, tokens_per_batch=8192, gradient_accumulation=2)
+    padded = estimate_run(BASE, HALF_FULL, hardware, batch_size=128, gradient_accumulation=2)
+    # 8192 tokens are 128 examples of 64 on average, in 16 rows of 128 a microbatch.
+    assert (packed.lanes, packed.microbatch_size, packed.row_length) == (4, 16, 128)
+    assert packed.examples_per_step == padded.examples_per_step == 128
+    assert (packed.step, packed.tokens_per_second) == (padded.step, padded.tokens_per_second)
+    assert [one.use for one in packed.memory] == [one.use for one in padded.memory if one.layout == "packed"]
+    assert [one.attention for one in packed.memory if one.is_default] == ["fused"]
+
+
 def test_memory_is_that_of_one_microbatch() -> None:
     def default_use(**cut: int) -> dict[str, object]:
         hardware = Hardware(device="h100", num_devices=cut.get("devices", 1))

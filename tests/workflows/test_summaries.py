@@ -4,7 +4,7 @@ from typing import Any
 
 from schemas.sealing import seal_json
 from workflows.commands.train import _following
-from workflows.summaries import ingest_lines, train_lines, vocab_lines
+from workflows.summaries import ingest_lines, share_lines, train_lines, vocab_lines
 
 TRAINED: dict[str, Any] = {
     "num_parameters": 1_528_130,
@@ -70,6 +70,15 @@ def test_a_run_that_was_measured_says_so() -> None:
     }
     lines = train_lines({**TRAINED, "last_evaluation": evaluation})
     assert lines[5] == ("held out", "loss 7.840, perplexity 2539.1, accuracy 4.1%")
+
+
+def test_labels_are_named_by_their_objective() -> None:
+    shares = {"chosen_share": 0.1523, "mask_share": 0.801, "random_share": 0.1, "kept_share": 0.099}
+    masking = ("masking", "15.2% of tokens: 80.1% [MASK], 10.0% random, 9.9% kept")
+    for objective, label in (("next-sentence", "is next"), ("sentence-order", "in order")):
+        summary = {"objective": objective, "is_next_share": 0.4973, **shares}
+        assert share_lines(summary) == [(label, "49.7%"), masking]
+    assert share_lines({"objective": "mlm", "is_next_share": None, **shares}) == [masking]
 
 
 def test_a_small_input_is_told_in_kilobytes() -> None:

@@ -39,7 +39,8 @@ def command(
 
     opened = open_dataset(dataset)
     examples = read_examples(opened, split, num_examples, first)
-    statistics = summarize_shards(opened.manifest.shards)
+    config = opened.manifest.config
+    statistics = {"objective": config.objective, **summarize_shards(opened.manifest.shards)}
     terminal = Terminal(as_json=as_json)
     if not as_json:
         for example in examples:
@@ -49,7 +50,7 @@ def command(
     terminal.finish(
         {
             **statistics,
-            "config": opened.manifest.config.model_dump(mode="json"),
+            "config": config.model_dump(mode="json"),
             "examples": [example.as_json() for example in examples],
         },
         [(dataset, ""), *dataset_lines(statistics)],

@@ -25,8 +25,11 @@ from workflows.terminal import Terminal
     help="Without --data: tokens in an example.  [default: 128]",
 )
 @click.option("--vocab-size", type=click.IntRange(5), help="Without --data: entries.  [default: 30522]")
+@click.option("--batch-size", type=click.IntRange(1), help="Examples in a step, padded.  [default: 256]")
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Examples in a step."
+    "--tokens-per-batch",
+    type=click.IntRange(1),
+    help="Rather than --batch-size: tokens in a step, packed into rows of --max-seq-length.",
 )
 @click.option(
     "--gradient-accumulation",

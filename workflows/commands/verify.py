@@ -60,7 +60,7 @@ def command(folder: str, quick: bool, workers: int | None, as_json: bool) -> Non
     if not faults:
         terminal.finish(summary, [*lines, ("faults", "none")], following)
         return
-    lines += [(f"{format_count(len(faults))} fault{'s' if len(faults) > 1 else ''}", "")]
+    lines += [(_count(len(faults), "fault"), "")]
     lines += [(f"{number}.", fault) for number, fault in enumerate(faults[:_MOST_FAULTS_SHOWN], start=1)]
     if len(faults) > _MOST_FAULTS_SHOWN:
         lines.append(("…", "all of them are printed with --json"))
@@ -91,7 +91,7 @@ def _verify_dataset(
         "faults": list(outcome.faults),
         "strays_looked_for": outcome.listed,
     }
-    checked = f"{format_count(len(shards))} shards"
+    checked = _count(len(shards), "shard")
     if quick:
         lines = [("checked", f"{checked}: names and sizes alone"), *_note_listing(outcome.listed)]
         return summary, lines, _command_line("verify", dataset.url)
@@ -99,7 +99,7 @@ def _verify_dataset(
     summary |= {"num_examples": examples, "num_tokens": tokens}
     summary["statistics"] = [statistic.as_json() for statistic in outcome.statistics]
     summary["lengths"] = outcome.lengths
-    checked += f", {format_count(examples)} examples, {format_count(tokens)} tokens"
+    checked += f", {_count(examples, 'example')}, {format_count(tokens)} tokens"
     lines = [("checked", checked), *_note_listing(outcome.listed), *_statistics_lines(outcome, dataset)]
     num_trained = sum(shard.num_examples for shard in dataset.manifest.shards_of("train"))
     return summary, lines, train_command(dataset.url, "run/", num_trained, tokens)
@@ -123,15 +123,19 @@ def _verify_corpus(
         "faults": list(outcome.faults),
         "strays_looked_for": outcome.listed,
     }
-    checked = f"{format_count(outcome.num_files)} Parquet files"
+    checked = _count(outcome.num_files, "Parquet file")
     if quick:
         lines = [("checked", f"{checked}: names and sizes alone"), *_note_listing(outcome.listed)]
         return summary, lines, _command_line("verify", corpus.url)
     documents, tokens = outcome.num_documents, outcome.num_tokens
     summary |= {"num_documents": documents, "num_tokens": tokens}
-    checked += f", {format_count(documents)} documents, {format_count(tokens)} tokens"
+    checked += f", {_count(documents, 'document')}, {format_count(tokens)} tokens"
     lines = [("checked", checked), *_note_listing(outcome.listed)]
     return summary, lines, _command_line("build", "--corpus", corpus.url, "--output", "dataset/")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{format_count(number)} {thing}{'s' if number != 1 else ''}"
 
 
 def _note_listing(listed: bool) -> Lines:

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.configs import BuildConfig
+from workflows.dataset_statistics import FIRST_LABEL
 from workflows.verifying.draw_tally import NUM_PARTS, DrawTally
 from workflows.verifying.rulebook import NUM_ID_RANGES, VocabularyRules
 
@@ -39,7 +40,6 @@ LARGEST_FALSE_ALARM = 1e-10
 MASK_SHARE = 0.8
 RANDOM_SHARE = 0.1
 KEPT_SHARE = 0.1
-_FIRST_LABEL = {"next-sentence": "is next", "sentence-order": "in order"}
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def judge_draws(
     if tally.by_part.any():
         yield _positions(tally)
     if tally.num_labels:
-        yield _labels(tally, _FIRST_LABEL[config.objective])
+        yield _labels(tally, FIRST_LABEL[config.objective])
 
 
 def bound_binomial(count: int, num_draws: int, share: float) -> float:

@@ -441,7 +441,9 @@ def test_iterate_once_gives_the_held_out_examples_in_stored_order(dataset: Datas
     assert [batch.num_examples for batch in batches] == [4, 3, 3, 4, 3, 3, 3, 2]
 
 
-@pytest.mark.parametrize(("most", "sizes"), [(1, [1]), (10, [4, 3, 3]), (13, [4, 3, 3, 3]), (99, None)], ids=str)
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(1, [1]), (10, [4, 3, 3]), (13, [4, 3, 3, 3]), (99, None)], ids=str
+)
 def test_iterate_once_ends_after_so_many_examples(
     dataset: Dataset, most: int, sizes: list[int] | None
 ) -> None:

@@ -71,6 +71,35 @@ def test_a_dataset_says_how_long_its_examples_are(made: Path) -> None:
     assert {one["layout"] for one in summary["memory"]} == {"padded", "packed"}
 
 
+def test_tokens_in_a_step_are_packed_into_rows(made: Path) -> None:
+    manifest = json.loads((made / "dataset" / "dataset.json").read_text())
+    shards = [shard for shard in manifest["shards"] if shard["split"] == "train"]
+    num_examples = sum(shard["num_examples"] for shard in shards)
+    num_tokens = sum(shard["num_tokens"] for shard in shards)
+    arguments = (
+        "--data",
+        str(made / "dataset"),
+        "--model",
+        "tiny",
+        "--tokens-per-batch",
+        "1100",
+        "--epochs",
+        "50",
+    )
+    cut = ("--gradient-accumulation", "2", "--devices", "4")
+    summary = _plan(*arguments, *cut)
+    # 1100 tokens are 34 rows of 32: 4 in each of 8 microbatches.
+    assert (summary["lanes"], summary["microbatch_size"], summary["row_length"]) == (8, 4, 32)
+    assert (summary["batch_size"], summary["tokens_per_batch"]) == (None, 1024)
+    assert summary["examples_per_step"] == pytest.approx(1024 * num_examples / num_tokens)
+    assert summary["num_steps"] == -(-50 * num_tokens // 1024)
+    assert {one["layout"] for one in summary["memory"]} == {"packed"}
+    assert sum(one["is_default"] for one in summary["memory"]) == 1
+    text = _run(*arguments, *cut).stdout
+    assert "4 rows of 32 tokens at a time" in text
+    assert "1,024 tokens" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "precision"),
     [
@@ -113,6 +142,8 @@ def test_sizes_from_a_file(tmp_path: Path) -> None:
         (("--model", "nowhere.json"), "nowhere.json"),
         (("--batch-size", "10", "--devices", "4"), "multiple of 4"),
         (("--max-seq-length", "1024"), "512 positions"),
+        (("--batch-size", "8", "--tokens-per-batch", "512"), "one of --batch-size and --tokens-per-batch"),
+        (("--tokens-per-batch", "500", "--devices", "4"), "Give 512 or more"),
         (("--utilisation", "0"), "--utilisation"),
     ],
 )
