@@ -56,6 +56,7 @@ class WorkFolder:
             raise UsageError(f"--output {output}: holds bytes that are no UTF-8; name it otherwise") from None
         self.output = output
         self.path = storage.join(output, WORK_FOLDER_NAME)
+        self._had_work = False
 
     # What the launching process does.
 
@@ -67,6 +68,7 @@ class WorkFolder:
             ClozelineError: another process works here, or the folder can't be written.
         """
         made_output = storage.is_local(self.output) and not storage.exists(self.output)
+        self._had_work = storage.is_folder(self.path)
         storage.make_folder(self.path)
         if not storage.is_local(self.path):
             yield
@@ -95,10 +97,12 @@ class WorkFolder:
 
         Raises:
             UsageError: the folder holds finished pieces of work with another configuration, or files that are
-                none of ours.
+                none of ours; with `overwrite`, such as have names of ours but no manifest and no work beside
+                them.
         """
         names = list(owned_names)
         if overwrite:
+            self._refuse_foreign_namesakes(names)
             self._delete(names)
             self._empty()
         config_path = storage.join(self.path, _CONFIG_NAME)
@@ -258,6 +262,20 @@ class WorkFolder:
             # The lock stays: it is held by its inode, and another process must find the same one.
             if storage.base_name(entry.path) != _LOCK_NAME:
                 storage.delete(entry.path)
+
+    def _refuse_foreign_namesakes(self, owned_names: list[str]) -> None:
+        # A folder `train` may as well hold the only copy of somebody's text: what we wrote has a manifest
+        # beside it, or what was left of work.
+        paths = [storage.join(self.output, name) for name in owned_names]
+        if self._had_work or storage.exists(paths[0]):
+            return
+        found = [path for path in paths[1:] if storage.exists(path) or storage.is_folder(path)]
+        if found:
+            raise UsageError(
+                f"{self.output} holds {storage.base_name(found[0])}, and no {owned_names[0]} that says it was "
+                "made by this command: --overwrite would delete what may be yours\n"
+                "Choose another --output, or move or delete it yourself."
+            )
 
     def _refuse_foreign_files(self, owned_names: list[str]) -> None:
         found = [entry.path for entry in storage.list_folder(self.output)]

@@ -20,6 +20,7 @@ from tests.benchmarks.model_steps import (
     train_transformers,
 )
 from tests.benchmarks.rows import Goal
+from tests.benchmarks.training_data import MIXES
 
 
 @pytest.fixture
@@ -106,6 +107,4 @@ def test_a_row_has_tokens_a_second_on_both_sides() -> None:
 
 
 def test_every_model_and_mix_has_aims() -> None:
-    assert set(bench_model._AIMS) == {
-        (model, mix) for model in bench_model._SIZES for mix in bench_model.MIXES
-    }
+    assert set(bench_model._AIMS) == {(model, mix) for model in bench_model._SIZES for mix in MIXES}

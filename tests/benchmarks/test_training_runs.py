@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import bench_gpu, training_runs
+from tests.benchmarks import bench_gpu
 from tests.benchmarks.measuring import Measurement, Watch
 from tests.benchmarks.training_runs import Layout, RunSettings, busy_share, run_training, summarise
 from trainer.loop_state import Metrics
@@ -32,6 +33,12 @@ def settings_of(dataset: str, folder: Path, layout: Layout = "packed", compiled:
         is_probed=True,
         device="cpu",
         compile=compiled,
+    )
+
+
+def measurement_of(value: dict[str, Any]) -> Measurement:
+    return Measurement(
+        wall_seconds=1, cpu_seconds=1, process_seconds=1, peak_bytes=0, child_peak_bytes=0, value=value
     )
 
 
@@ -101,19 +108,15 @@ def test_a_step_that_waits_for_the_gpu_is_found_and_taken_again(
     small_dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As torch does in its sync debug mode, on step 7 alone."""
-    take, refuse = Stepper.take, training_runs._refusing_syncs
-    refusing: list[bool] = []
-    monkeypatch.setattr(
-        training_runs, "_refusing_syncs", lambda on_gpu: refusing.append(on_gpu) or refuse(False)
-    )
+    take = Stepper.take
+    waited: list[int] = []
 
     def taking(self: Stepper, step: int, *arguments: object) -> object:
-        if step == 7 and len(refusing) == 1 and not waited:
+        if step == 7 and not waited:
             waited.append(step)
             raise RuntimeError("called a synchronizing CUDA operation\nat …")
         return take(self, step, *arguments)  # type: ignore[arg-type]
 
-    waited: list[int] = []
     monkeypatch.setattr(Stepper, "take", taking)
     found = run_training(Watch(), settings_of(small_dataset, tmp_path))
     assert (found["num_probed_steps"], found["num_host_syncs"]) == (2, 1)
@@ -135,7 +138,13 @@ def test_a_step_is_halved_until_the_memory_is_enough(
     assert run_training(Watch(), settings_of(small_dataset, tmp_path))["tokens_per_step"] == 32
 
 
-def test_the_gpu_benchmark_on_a_cpu(small_dataset: str, tmp_path: Path) -> None:
+def test_the_gpu_benchmark_on_a_cpu(
+    small_dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process each would only import torch again.
+    monkeypatch.setattr(
+        bench_gpu, "measure", lambda task, settings, one_core: measurement_of(task(Watch(), settings))
+    )
     case = bench_gpu.Case("tiny at 32", SIZES, 32, 128, 0.5)
     variants: tuple[tuple[Layout, bool], ...] = (("padded", False), ("packed", False))
     rows = bench_gpu.measure_case(case, small_dataset, tmp_path, 1, "cpu", 2, 1, variants)
@@ -170,11 +179,7 @@ def test_utilisation_has_a_row_with_its_aim_where_the_peak_is_known() -> None:
         "tokens_per_step": 65_536,
         "precision": "bf16",
     }
-    runs = [
-        Measurement(
-            wall_seconds=1, cpu_seconds=1, process_seconds=1, peak_bytes=0, child_peak_bytes=0, value=value
-        )
-    ]
+    runs = [measurement_of(value)]
     row = bench_gpu._rows("large", runs, "large", runs, 0.5)[0]
     assert str(row) == (
         "| large: model FLOPs / peak in bf16 | wall, loader included | 0.45 (0.45 to 0.45) | at least 0.5 | "

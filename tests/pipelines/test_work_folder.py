@@ -182,6 +182,27 @@ def test_overwriting_deletes_what_the_job_owns_and_nothing_else(tmp_path: Path) 
     assert list_names(tmp_path) == ["_work/config.json", "_work/lock", "other/file", "thesis.doc"]
 
 
+@pytest.mark.parametrize("name", ["train/my-only-copy.txt", "train"])
+def test_overwriting_never_deletes_a_namesake_that_no_manifest_tells_of(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("precious")
+    work = WorkFolder(str(tmp_path))
+    with pytest.raises(UsageError, match=r"holds train, and no corpus\.json .*\n.*another --output"), work.hold():
+        work.start(PINNED, overwrite=True, owned_names=OWNED)
+    assert list_names(tmp_path) == [name]
+
+
+def test_an_overwriting_that_was_killed_after_it_deleted_the_manifest_goes_on(tmp_path: Path) -> None:
+    for name in ("_work/lock", "train/part.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    work = WorkFolder(str(tmp_path))
+    with work.hold():
+        work.start(PINNED, overwrite=True, owned_names=OWNED)
+    assert list_names(tmp_path) == ["_work/config.json", "_work/lock"]
+
+
 def test_the_manifest_is_the_end_of_the_work(tmp_path: Path) -> None:
     output = tmp_path / "deep" / "out"
     work = WorkFolder(str(output))
