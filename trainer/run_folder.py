@@ -146,6 +146,12 @@ class RunFolder(OutputFolder):
             )
         return None
 
+    def is_a_run(self) -> bool:
+        """Whether `config.json` is of a run, maybe damaged: also models of other programs have that file."""
+        if self.exists(CHECKPOINTS_NAME) or self.exists(METRICS_NAME):
+            return True
+        return b"created_by" in self.read_bytes(CONFIG_NAME)
+
     def clear(self) -> None:
         """Remove the run in the folder: its record last, so that an interrupted removal is still a run."""
         for name in _OWN_NAMES:
@@ -174,6 +180,11 @@ def find_run(folder: RunFolder, config: TrainConfig, overwrite: bool) -> RunReco
         # Also what can't be parsed any more; but never a folder that was no run.
         if not folder.exists(CONFIG_NAME):
             folder.read_record()
+        elif not folder.is_a_run():
+            raise UsageError(
+                f"{folder.path} holds a {CONFIG_NAME} that is no run's, and no checkpoint: --overwrite would "
+                "delete what may be yours.\nGive another --output."
+            )
         folder.clear()
         return None
     record = folder.read_record()

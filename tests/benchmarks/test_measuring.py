@@ -40,6 +40,10 @@ def _start_a_child(watch: Watch) -> None:
         subprocess.run([sys.executable, "-c", burn], check=True)
 
 
+def _look_up(_: Watch, name: str) -> str | None:
+    return os.environ.get(name)
+
+
 def _fail(_: Watch) -> None:
     raise ValueError("as it was meant to")
 
@@ -69,6 +73,12 @@ def test_a_process_does_not_inherit_the_peak_of_the_one_that_starts_it() -> None
 def test_all_cores_are_there_unless_one_is_asked_for() -> None:
     run = measure(_work, 0, 0.0, one_core=False)
     assert run.value["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_a_process_starts_with_the_environment_that_it_is_given() -> None:
+    name = "MALLOC_TOP_PAD_"
+    run = measure(_look_up, name, environment={name: "1048576"})
+    assert (run.value, os.environ.get(name)) == ("1048576", None)
 
 
 def test_children_are_counted() -> None:
