@@ -240,8 +240,7 @@ def _advise(rejected: Counter[str]) -> str:
 
 def _explain_nothing(plan: IngestPlan) -> ClozelineError:
     return ClozelineError(
-        f"no document in the input: {plan.num_input_files} files, {plan.num_input_bytes} bytes in all\n"
-        "Check --input and --format."
+        f"no document in the input, {plan.num_input_bytes} bytes in all\nCheck --input and --format."
     )
 
 

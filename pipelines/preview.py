@@ -297,8 +297,7 @@ def _explain_empty(files: list[FileEntry], rejected: list[RejectedDocument]) -> 
     num_bytes = sum(file.size_bytes for file in files)
     if not rejected:
         return ClozelineError(
-            f"no document in the input: {len(files)} files, {num_bytes} bytes in all\n"
-            "Check --input and --format."
+            f"no document in the input, {num_bytes} bytes in all\nCheck --input and --format."
         )
     reasons = Counter(document.reason for document in rejected)
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))

@@ -28,7 +28,7 @@ NO_TOKENS = "no_tokens"
 REASONS = (EMPTY, INVALID_UTF8, INVALID_JSON, INVALID_CSV, MISSING_TEXT, TOO_LONG, DUPLICATE, NO_TOKENS)
 
 ADVICE_BY_REASON = {
-    INVALID_JSON: "Check --format.",
+    INVALID_JSON: "JSONL has an object on each line; for anything else see --format.",
     INVALID_CSV: "Check --format.",
     MISSING_TEXT: "Name the field that holds the text with --text-field.",
     TOO_LONG: "Where each line is a document, give --format text-lines; else raise --max-document-bytes.",

@@ -272,18 +272,20 @@ class WorkFolder:
         found = [path for path in paths[1:] if storage.exists(path) or storage.is_folder(path)]
         if found:
             raise UsageError(
-                f"{self.output} holds {storage.base_name(found[0])}, and no {owned_names[0]} that says it was "
-                "made by this command: --overwrite would delete what may be yours\n"
+                f"{self.output} holds {storage.base_name(found[0])}, and no {owned_names[0]} that says it "
+                "was made by this command: --overwrite would delete what may be yours\n"
                 "Choose another --output, or move or delete it yourself."
             )
 
     def _refuse_foreign_files(self, owned_names: list[str]) -> None:
         found = [entry.path for entry in storage.list_folder(self.output)]
-        found += [path for name in owned_names if storage.is_folder(path := storage.join(self.output, name))]
+        namesakes = [p for name in owned_names if storage.is_folder(p := storage.join(self.output, name))]
+        found += namesakes
         if found:
+            otherwise = "" if namesakes else ", or add --overwrite, which leaves files of others alone"
             raise UsageError(
                 f"{self.output} isn't empty: it holds {storage.base_name(found[0])}, and no work to "
-                "go on with\nExpected a new or empty folder; choose another --output, or add --overwrite."
+                f"go on with\nExpected a new or empty folder; choose another --output{otherwise}."
             )
 
 

@@ -4,12 +4,12 @@
     from trainer import TrainConfig, export_checkpoint, fill_mask, load_checkpoint, open_dataset, train
 
     print(open_dataset("data-1/").manifest.num_examples)
-    config = TrainConfig(data=("data-1/",), output="run-2/", model="tiny", steps=2000, learning_rate=1e-3)
+    config = TrainConfig(data=("data-1/",), output="run-5/", model="tiny", steps=2000, learning_rate=1e-3)
     summary = train(config)
     trained = load_checkpoint(summary.checkpoint)
     tokenizer = Tokenizer.from_str(trained.tokenizer_json)
     print(fill_mask(trained.model, tokenizer, "the [MASK] sat on the mat").text)
-    export_checkpoint(summary.checkpoint, "hf-model-2/")
+    export_checkpoint(summary.checkpoint, "hf-model-5/")
 
 Importing this package loads neither torch nor anything else that is heavy: the names below are loaded when
 they are first used. Nothing here imports Beam. `trainer.data` has the parts of the loader, for trainers of

@@ -168,7 +168,10 @@ def find_checkpoint(path: str) -> tuple[OutputFolder, str]:
     if folder.exists(MARKER_NAME):
         return folder, ""
     if not folder.exists():
-        raise UsageError(f"{path}: no such run or checkpoint. Give a folder that `clozeline train` wrote.")
+        raise UsageError(
+            f"{path}: no such run or checkpoint.\n"
+            "Give a run, one of its checkpoints, or a folder of save_pretrained; nothing is downloaded."
+        )
     checkpoints = list_checkpoints(folder)
     if not checkpoints:
         raise UsageError(

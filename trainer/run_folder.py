@@ -176,15 +176,15 @@ def find_run(folder: RunFolder, config: TrainConfig, overwrite: bool) -> RunReco
     Raises:
         UsageError: the folder holds a run of another configuration, or no run at all.
     """
+    if folder.exists(CONFIG_NAME) and not folder.is_a_run():
+        raise UsageError(
+            f"{folder.path} holds a {CONFIG_NAME} that is no run's, and no checkpoints of one.\n"
+            "Give another --output: what is there may be a model of another program."
+        )
     if overwrite:
         # Also what can't be parsed any more; but never a folder that was no run.
         if not folder.exists(CONFIG_NAME):
             folder.read_record()
-        elif not folder.is_a_run():
-            raise UsageError(
-                f"{folder.path} holds a {CONFIG_NAME} that is no run's, and no checkpoint: --overwrite would "
-                "delete what may be yours.\nGive another --output."
-            )
         folder.clear()
         return None
     record = folder.read_record()

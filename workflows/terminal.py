@@ -37,6 +37,11 @@ class Terminal:
         if not self._silent:
             click.echo(text, err=True)
 
+    def note(self, text: str) -> None:
+        """Write what a person should know before the work begins, to standard error."""
+        if not self._silent:
+            click.echo(click.style("note: ", bold=True) + text, err=True)
+
     def warn(self, text: str) -> None:
         """Write a warning, to standard error."""
         if not self._silent:

@@ -144,7 +144,7 @@ def test_held_out_documents_are_marked(tmp_path: Path, tiny_tokenizer_path: Path
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [([], "no document in the input: 1 files"), (["", "\u200b"], "1 empty, 1 no_tokens")],
+    [([], "no document in the input, "), (["", "\u200b"], "1 empty, 1 no_tokens")],
     ids=["nothing", "nothing kept"],
 )
 def test_no_document_is_an_error(

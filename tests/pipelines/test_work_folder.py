@@ -188,7 +188,10 @@ def test_overwriting_never_deletes_a_namesake_that_no_manifest_tells_of(tmp_path
     path.parent.mkdir(exist_ok=True)
     path.write_text("precious")
     work = WorkFolder(str(tmp_path))
-    with pytest.raises(UsageError, match=r"holds train, and no corpus\.json .*\n.*another --output"), work.hold():
+    with (
+        pytest.raises(UsageError, match=r"holds train, and no corpus\.json .*\n.*--output"),
+        work.hold(),
+    ):
         work.start(PINNED, overwrite=True, owned_names=OWNED)
     assert list_names(tmp_path) == [name]
 

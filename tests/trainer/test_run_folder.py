@@ -76,11 +76,12 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) 
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
-def test_overwriting_never_deletes_a_model_of_hugging_face(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_model_of_hugging_face_is_refused(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["BertForPreTraining"], "model_type": "bert"}')
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match=r"holds a config\.json that is no run's.*\n.*another --output"):
-        find_run(RunFolder(str(tmp_path)), config(), overwrite=True)
+        find_run(RunFolder(str(tmp_path)), config(), overwrite)
     assert sorted(os.listdir(tmp_path)) == ["config.json", "tokenizer.json"]
 
 

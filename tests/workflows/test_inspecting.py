@@ -87,6 +87,18 @@ def test_the_command_shows_examples_and_a_summary(made: Path) -> None:
     assert "\x1b[" not in result.stdout
 
 
+def test_a_first_example_after_the_last_is_a_usage_error(made: Path) -> None:
+    dataset = made / "dataset"
+    held_out = sum(
+        shard.num_examples for shard in open_dataset(str(dataset)).manifest.shards_of("validation")
+    )
+    arguments = ["inspect", str(dataset), "--split", "validation", "--first"]
+    assert CliRunner().invoke(main, [*arguments, str(held_out - 1)]).stdout.count("\n  A  ") == 1
+    result = CliRunner().invoke(main, [*arguments, str(held_out)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"validation has {held_out} examples" in result.stderr
+
+
 def test_json(made: Path) -> None:
     result = CliRunner().invoke(main, ["inspect", str(made / "dataset"), "--split", "validation", "--json"])
     summary = json.loads(result.stdout)

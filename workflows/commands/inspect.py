@@ -6,6 +6,7 @@ from typing import Literal
 
 import click
 
+from schemas.errors import UsageError
 from workflows.options import ClozelineCommand
 from workflows.terminal import Terminal
 
@@ -38,6 +39,9 @@ def command(
     from workflows.summaries import command_line, dataset_lines
 
     opened = open_dataset(dataset)
+    num_there = sum(shard.num_examples for shard in opened.manifest.shards_of(split))
+    if first >= num_there > 0:
+        raise UsageError(f"--first {first}: {split} has {num_there:,} examples, the first of them number 0.")
     examples = read_examples(opened, split, num_examples, first)
     config = opened.manifest.config
     statistics = {"objective": config.objective, **summarize_shards(opened.manifest.shards)}

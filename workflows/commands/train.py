@@ -78,6 +78,8 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", 
 def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -> None:
     """Train a BERT on one or more datasets.
 
+    On several devices: `torchrun --no-python --nproc-per-node 8 clozeline train …`, a process a device.
+
     Killed at any moment, the same command or --resume goes on from the newest checkpoint and repeats the
     uninterrupted run.
     """

@@ -65,7 +65,7 @@ def command(folder: str, quick: bool, workers: int | None, as_json: bool) -> Non
     if len(faults) > _MOST_FAULTS_SHOWN:
         lines.append(("…", "all of them are printed with --json"))
     terminal.finish(summary, lines, "")
-    more = f" and {len(faults) - 1:,} more" if len(faults) > 1 else ""
+    more = f"\n{_count(len(faults) - 1, 'fault')} more: see above." if len(faults) > 1 else ""
     raise CorruptDataError(f"{folder} is faulty: {faults[0]}{more}")
 
 

@@ -30,10 +30,10 @@ def test_what_became_of_the_initial_weights_is_said(made: Path, cased: Path, tmp
     options = ("--model", "tiny", "--steps", "1", "--batch-size", "4", "--device", "cpu")
     result = run("train", "--data", cased, "--init", made / "run", "--output", tmp_path / "run", *options)
     assert result.exit_code == 0, result.output
-    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
-    assert len(warnings) == 2
-    assert f"--init {made / 'run'}: the data has another vocabulary: " in warnings[0]
-    assert "lowercase yes there, no here" in warnings[1]
+    notes = [line for line in result.stderr.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert f"--init {made / 'run'}: the data has another vocabulary: " in notes[0]
+    assert "lowercase yes there, no here" in notes[1]
 
 
 def test_datasets_in_sequence_or_by_weights(made: Path, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_datasets_in_sequence_or_by_weights(made: Path, tmp_path: Path) -> None:
     for schedule in (("--data-schedule", "sequence"), ("--data-weight", "1", "--data-weight", "0.5")):
         result = run(*twice, *schedule, "--output", tmp_path / schedule[0][2:])
         assert result.exit_code == 0, result.output
-        assert f"warning: Passes over the data in this run, about: {dataset} " in result.stderr
+        assert f"note: Passes over the data in this run, about: {dataset} " in result.stderr
     report = run("report", tmp_path / "data-weight", "--output", tmp_path / "run.html")
     assert report.exit_code == 0, report.output
     page = (tmp_path / "run.html").read_text()
