@@ -9,7 +9,9 @@ machine (`pipelines.local_runner`). A `--runner` among the Beam options wins ove
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import logging
 import os
 import re
@@ -38,6 +40,8 @@ _EXCEPTION = re.compile(
 _WHILE_RUNNING = re.compile(r"(?:\s*\[while running '[^']*'\])+\s*\Z")
 _TRACEBACK_START = "Traceback (most recent call last):"
 _MAX_MESSAGE_CHARACTERS = 500
+# Other runners may know options that Beam's classes don't: a job service, for one, is asked for its own.
+_RUNNERS_WITHOUT_MORE_OPTIONS = {"", "direct", "switchingdirect", "fnapi", "local", "dataflow"}
 
 
 def count_cores() -> int:
@@ -68,7 +72,7 @@ def run_pipeline(
         ClozelineError: a step failed. Where the step raised a ClozelineError, it is that class and message;
             else the last line of the worker's traceback and the name of the step. `__cause__` has the whole
             of it.
-        UsageError: Beam refuses an option.
+        UsageError: Beam refuses an option, or knows none of that name.
     """
     num_workers = workers if workers is not None else count_cores()
     with (
@@ -146,12 +150,34 @@ def _parse_options(num_workers: int, beam_args: Sequence[str]) -> Iterator[Pipel
             arguments += [*_local_runner_arguments(), f"--direct_num_workers={num_workers}"]
     try:
         options = _Options(arguments)
-        options.get_all_options()
+        options.get_all_options(add_extra_args_fn=lambda parser: _refuse_unknown(parser, arguments))
     except SystemExit:
         raise UsageError(
             f"Beam doesn't understand the options {' '.join(beam_args)}: see the line above for the reason."
         ) from None
     yield options
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Raise UsageError for what Beam would drop with no more than a line in its log."""
+    parsed, unknown = parser.parse_known_args(arguments)
+    runner = (parsed.runner or "").rpartition(".")[2].lower().removesuffix("runner")
+    if not unknown or runner not in _RUNNERS_WITHOUT_MORE_OPTIONS:
+        return
+    # The value of an unknown option stands behind it; one that no option precedes is named itself.
+    names = [word.partition("=")[0] for word in unknown if word.startswith("-")] or unknown
+    near = [
+        match
+        for name in names
+        for match in difflib.get_close_matches(
+            f"--{name.lstrip('-').partition('=')[0]}", [f"--{key}" for key in vars(parsed)], n=1
+        )
+    ]
+    meant = f"Did you mean {', '.join(dict.fromkeys(near))}? " if near else ""
+    raise UsageError(
+        f"Beam knows no option {', '.join(dict.fromkeys(names))}.\n"
+        f"{meant}What stands after `--` is Beam's own: --runner=NAME and the options of that runner."
+    )
 
 
 def names_runner(beam_args: Sequence[str]) -> bool:

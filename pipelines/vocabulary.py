@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -227,13 +228,27 @@ def _find_done(output: str, pinned: dict[str, Any]) -> VocabSummary:
     if found != pinned:
         raise UsageError(
             f"{output} holds a vocabulary of another configuration: {describe_difference(found, pinned)}\n"
-            "Choose another --output, or add --overwrite to replace it."
+            f"{_advise(found, pinned, output)}Choose another --output, or add --overwrite to replace it."
         )
     work = WorkFolder(output)
     if storage.is_folder(work.path):  # left by a process that ended right after its commit
         with work.hold():
             work.remove()
     return summary
+
+
+def _advise(before: Mapping[str, Any], now: Mapping[str, Any], output: str) -> str:
+    """What a person may be after who asks for another seed alone in the folder that `prepare` made."""
+    seed = {"seed": now["config"]["seed"]}
+    folder, _, name = output.rstrip("/").rpartition("/")
+    corpus = storage.join(folder or ".", "corpus")
+    same = {**before, "config": {**(before["config"] or {}), **seed}} == now
+    if not same or name != "tokenizer" or not storage.is_folder(corpus):
+        return ""
+    return (
+        "Another dataset needs no other vocabulary: "
+        f"`clozeline prepare --corpus {shlex.quote(corpus)} --seed {seed['seed']} --output NEW`. "
+    )
 
 
 def _hash_listing(files: Sequence[FileEntry]) -> str:

@@ -27,7 +27,11 @@ from trainer.checkpoint_record import (
     read_record,
 )
 from trainer.distributed import choose_device
-from trainer.hugging_face_folder import holds_hugging_face_model, read_hugging_face_model
+from trainer.hugging_face_folder import (
+    holds_hugging_face_model,
+    read_hugging_face_config,
+    read_hugging_face_model,
+)
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
 from trainer.named_state import NamedState, copy_weights, restore_optimiser
@@ -43,6 +47,7 @@ __all__ = [
     "find_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "read_model_config",
     "read_record",
     "read_weights",
     "restore_checkpoint",
@@ -156,6 +161,21 @@ def load_checkpoint(path: str, device: str = "cpu") -> LoadedCheckpoint:
         max_seq_length=record.max_seq_length,
         tokenizer_json=tokenizer_json.decode(),
     )
+
+
+def read_model_config(path: str) -> ModelConfig:
+    """The sizes of a trained model, without reading its weights.
+
+    Args:
+        path: as in `load_checkpoint`.
+
+    Raises:
+        UsageError: there is no checkpoint, or the folder holds another kind of model.
+        CorruptDataError: its record is malformed.
+    """
+    if _is_hugging_face(OutputFolder(path)):
+        return read_hugging_face_config(OutputFolder(path))
+    return read_record(*find_checkpoint(path)).model
 
 
 def find_checkpoint(path: str) -> tuple[OutputFolder, str]:

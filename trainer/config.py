@@ -22,6 +22,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 OptimizerName = Literal["adamw", "lamb"]
 DEVICE_NAMES = "auto, cpu, cuda or cuda:N"
 DEFAULT_BATCH_SIZE = 256
+DEFAULT_MODEL = "base"
 LARGEST_DEFAULT_WARMUP = 10_000
 # A run may be continued with other values of these: none of them changes what is computed, but for steps
 # that would end it.
@@ -52,7 +53,7 @@ class TrainConfig(FrozenModel):
             gives each as many as it has.
         output: the run folder.
         model: a preset (`tiny mini small medium base large`, also as `bert-base`), or the path of a
-            JSON model configuration.
+            JSON model configuration. Without it, `base`, or with `init` the sizes of that model.
         init: a run, a checkpoint or a Hugging Face folder whose weights the run begins with.
         steps: optimiser steps in all. None only where `minutes` is given.
         minutes: train for about so long: the number of steps is measured at the start, then fixed.
@@ -89,7 +90,7 @@ class TrainConfig(FrozenModel):
     data_schedule: DataSchedule = "together"
     data_weights: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] | None = None
     output: str = Field(min_length=1)
-    model: str = "base"
+    model: str | None = None
     init: str | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
     minutes: Annotated[float, Field(gt=0.0)] | None = None
@@ -122,6 +123,13 @@ class TrainConfig(FrozenModel):
     def _take_one_dataset(cls, values: object) -> object:
         if isinstance(values, dict) and isinstance(values.get("data"), str):
             return {**values, "data": (values["data"],)}
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settle_default_model(cls, values: object) -> object:
+        if isinstance(values, dict) and values.get("model") is None and values.get("init") is None:
+            return {**values, "model": DEFAULT_MODEL}
         return values
 
     @model_validator(mode="after")

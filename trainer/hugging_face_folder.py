@@ -70,7 +70,7 @@ def read_hugging_face_model(folder: OutputFolder) -> HuggingFaceModel:
             BERT's special tokens.
         CorruptDataError: a file is damaged.
     """
-    config = _read_config(folder)
+    config = read_hugging_face_config(folder)
     tokenizer_json, record = _read_tokenizer(folder)
     model = BertForPretraining(config)
     expected = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -85,7 +85,13 @@ def read_hugging_face_model(folder: OutputFolder) -> HuggingFaceModel:
     )
 
 
-def _read_config(folder: OutputFolder) -> ModelConfig:
+def read_hugging_face_config(folder: OutputFolder) -> ModelConfig:
+    """The sizes of the model in a folder.
+
+    Raises:
+        UsageError: it is another kind of model.
+        CorruptDataError: its `config.json` is damaged.
+    """
     content = folder.read_bytes(CONFIG_NAME)
     vocab_size = _parse_object(content, folder.locate(CONFIG_NAME)).get("vocab_size")
     if not isinstance(vocab_size, int):

@@ -8,15 +8,15 @@ lack stays as the seed drew it. Nothing is unpickled. Deterministic.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from schemas.errors import UsageError
 from trainer.checkpoints import LoadedCheckpoint, load_checkpoint
-from trainer.hugging_face_folder import CONFIG_NAME, holds_hugging_face_model
 from trainer.model.pretraining import BertForPretraining
 from trainer.named_state import copy_weights
-from trainer.output_folder import OutputFolder
 from trainer.vocabulary_match import (
     NO_ROW,
     VocabularyMatch,
@@ -31,7 +31,20 @@ _BY_ENTRY = ("embeddings.token.weight", "masked_lm_head.bias")
 _BY_POSITION = "embeddings.position.weight"
 
 
-def copy_initial_weights(model: BertForPretraining, path: str, tokenizer_json: bytes) -> tuple[str, ...]:
+class Remarks(NamedTuple):
+    """Sentences for a person about the weights that a run begins with.
+
+    Attributes:
+        notes: how another vocabulary or more positions were dealt with. None where all weights were taken as
+            they are.
+        warnings: the data was tokenized by other rules: likely a mistake.
+    """
+
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def copy_initial_weights(model: BertForPretraining, path: str, tokenizer_json: bytes) -> Remarks:
     """Overwrite a model's weights by those of `--init`.
 
     Args:
@@ -39,10 +52,6 @@ def copy_initial_weights(model: BertForPretraining, path: str, tokenizer_json: b
             its vocabulary and for more positions, perhaps.
         path: a run, a checkpoint or a Hugging Face folder.
         tokenizer_json: the data's tokenizer.
-
-    Returns:
-        Sentences for a person: how another vocabulary, other rules of tokenizing or more positions were
-        dealt with. None where all weights were taken as they are.
 
     Raises:
         UsageError: there is no such thing, or it is another model.
@@ -66,13 +75,14 @@ def copy_initial_weights(model: BertForPretraining, path: str, tokenizer_json: b
     num_positions = len(weights[_BY_POSITION])
     weights[_BY_POSITION] = torch.cat([weights[_BY_POSITION], drawn[_BY_POSITION][num_positions:]])
     copy_weights(model, weights, loaded.path)
-    notes = [*_vocabulary_notes(match), *_rules_notes(describe_rules(ours, loaded.tokenizer_json))]
+    notes = _vocabulary_notes(match)
     if num_positions < model.config.max_position_embeddings:
         notes.append(
             f"it has {num_positions} positions; the embeddings of the other "
             f"{model.config.max_position_embeddings - num_positions} begin at random."
         )
-    return tuple(f"--init {path}: {note}" for note in notes)
+    warnings = _rules_warnings(describe_rules(ours, loaded.tokenizer_json))
+    return Remarks(*(tuple(f"--init {path}: {text}" for text in texts) for texts in (notes, warnings)))
 
 
 def _take_rows(theirs: Tensor, rows: Tensor, drawn: Tensor) -> Tensor:
@@ -96,7 +106,7 @@ def _vocabulary_notes(match: VocabularyMatch) -> list[str]:
     ]
 
 
-def _rules_notes(differences: list[str]) -> list[str]:
+def _rules_warnings(differences: list[str]) -> list[str]:
     if not differences:
         return []
     return [f"its tokenizer reads text by other rules than the data's: {', '.join(differences)}."]
@@ -111,9 +121,7 @@ def _require_same_sizes(model: BertForPretraining, loaded: LoadedCheckpoint, pat
         f"{size} {there[size]} there, {here[size]} here" for size in here if here[size] != there[size]
     ]
     if differing:
-        folder = OutputFolder(path)
-        is_theirs = holds_hugging_face_model(folder)
-        remedy = (
-            f"--model {folder.locate(CONFIG_NAME)}" if is_theirs else "the --model that it was trained as"
+        raise UsageError(
+            f"--init {path} is another model: {', '.join(differing)}.\n"
+            f"Leave out --model: then that model's sizes are taken."
         )
-        raise UsageError(f"--init {path} is another model: {', '.join(differing)}.\nGive {remedy}.")

@@ -43,6 +43,7 @@ class TrainingJob:
         ranks: this process and the others.
         stepper: holds the model and the optimiser.
         notes: what a person should know of the weights and the batches that the run begins with.
+        warnings: what is likely a mistake in them.
     """
 
     record: RunRecord
@@ -50,6 +51,7 @@ class TrainingJob:
     ranks: Ranks
     stepper: Stepper
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, counted from 1."""
@@ -135,8 +137,10 @@ def assemble(
     model = BertForPretraining(record.model, seed=config.seed)
     notes = describe_rounding(record) + describe_attention(record, ranks.device)
     notes += describe_data(record, [one.manifest for one in datasets])
+    warnings: tuple[str, ...] = ()
     if config.init is not None and with_initial_weights:
-        notes += copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
+        remarks = copy_initial_weights(model, config.init, datasets[0].read_tokenizer())
+        notes, warnings = notes + remarks.notes, remarks.warnings
     model.encoder.recomputes_layers = config.activation_checkpointing
     model.to(ranks.device)
     optimiser = build_optimizer(
@@ -157,7 +161,9 @@ def assemble(
         compile_model=config.compile,
         has_fixed_sizes=record.plan.row_length is not None,
     )
-    return TrainingJob(record=record, datasets=datasets, ranks=ranks, stepper=stepper, notes=notes)
+    return TrainingJob(
+        record=record, datasets=datasets, ranks=ranks, stepper=stepper, notes=notes, warnings=warnings
+    )
 
 
 def describe_rounding(record: RunRecord) -> tuple[str, ...]:

@@ -90,6 +90,7 @@ def train(
     on_log: OnLog | None = None,
     *,
     on_note: Callable[[str], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
     overwrite: bool = False,
 ) -> TrainSummary:
     """Pretrain a model, or go on with the run of this configuration that is in `config.output`.
@@ -102,6 +103,7 @@ def train(
         on_log: called with each line of `metrics.jsonl`, on rank 0.
         on_note: called with each sentence that a person should read before the first step, on rank 0: how the
             weights of `init` were fitted to another vocabulary, say.
+        on_warning: the same for what is likely a mistake: the tokenizer of `init` reads text by other rules.
         overwrite: remove a run that is in the output.
 
     Raises:
@@ -117,7 +119,7 @@ def train(
     }
     config = config.model_copy(update=places)
     with interrupt_at_sigterm(), join_ranks(config.device) as ranks:
-        return _train_on(ranks, config, Listeners(progress, on_log, on_note), overwrite=overwrite)
+        return _train_on(ranks, config, Listeners(progress, on_log, on_note, on_warning), overwrite=overwrite)
 
 
 def resume(
@@ -182,9 +184,8 @@ def _train_on(
         record = RunRecord.model_validate(shared) if shared else _plan_run(ranks, config, datasets)
         checkpoint = ranks.broadcast_json(ranks.run_on_first(lambda: _newest_checkpoint(run)))
         job = assemble(record, datasets, ranks, with_initial_weights=checkpoint is None)
-        if ranks.is_first and listeners.on_note is not None:
-            for note in job.notes:
-                listeners.on_note(note)
+        if ranks.is_first:
+            listeners.tell(job.notes, job.warnings)
         loop = StepLoop(job, run, tokenizer_json, listeners)
         # Written only now: a choice that fails above leaves no run behind that would refuse a better one.
         ranks.run_on_first(lambda: run.begin(record, tokenizer_json))
@@ -207,8 +208,8 @@ def _find_run(
     if found is None:
         return None
     found.require_same_data(fingerprint(datasets), config.data)
-    if not is_resume:
-        # A file of sizes may have changed under the same name.
+    if not is_resume and config.model is not None:
+        # A file of sizes may have changed under the same name. Sizes of `init` were settled at the start.
         found.require_same_model(settle_model(config, datasets[0].manifest))
     # Where things lie and what they run on are taken from now, all else from the start of the run.
     return found.model_copy(update={"config": config})

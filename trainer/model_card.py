@@ -250,7 +250,7 @@ def _options(configs: Iterable[BuildConfig]) -> list[tuple[str, object]]:
     dumps = [config.model_dump(mode="json") for config in configs]
     rows: list[tuple[str, object]] = []
     for name in dumps[0]:
-        values = list(dict.fromkeys(str(_plain(dump[name])) for dump in dumps if dump[name] is not None))
+        values = list(dict.fromkeys(_value(name, dump[name]) for dump in dumps if dump[name] is not None))
         if values:
             rows.append((_option(name), ", ".join(values)))
     return rows
@@ -266,6 +266,13 @@ def _figures(measured: Mapping[str, Any], titles: Mapping[str, str]) -> list[tup
 
 def _option(name: str) -> str:
     return f"`--{name.replace('_', '-')}`"
+
+
+def _value(name: str, value: object) -> str:
+    """A value as it is typed behind its option."""
+    if name == "next_sentence_balance":
+        return "on" if value else "off"
+    return str(_plain(value))
 
 
 def _plain(value: object) -> object:

@@ -1,14 +1,14 @@
 """The model that a person names, as sizes that fit their data.
 
-In: a preset's name or the path of a JSON file, and what the data says. Out: a `ModelConfig`. Deterministic.
-torch is not needed.
+In: a preset's name, the path of a JSON file, or a model that weights come from, and what the data says.
+Out: a `ModelConfig`. Deterministic. torch is loaded only for the sizes of another model.
 """
 
 from __future__ import annotations
 
 from schemas.errors import UsageError
 from schemas.manifests import DatasetManifest
-from trainer.config import TrainConfig
+from trainer.config import DEFAULT_MODEL, TrainConfig
 from trainer.data.opener import read_bytes
 from trainer.model.config import ModelConfig, parse_model_config, preset_config
 
@@ -43,6 +43,10 @@ def choose_model(
         model = parse_model_config(content, vocab_size, name, any_vocab_size=any_vocab_size)
     else:
         model = preset_config(name, vocab_size)
+    return _fit_data(model, name, max_seq_length, dropout)
+
+
+def _fit_data(model: ModelConfig, name: str, max_seq_length: int, dropout: float | None) -> ModelConfig:
     if max_seq_length > model.max_position_embeddings:
         raise UsageError(
             f"Sequences have up to {max_seq_length} tokens, but model {name} has "
@@ -58,12 +62,19 @@ def settle_model(config: TrainConfig, manifest: DatasetManifest) -> ModelConfig:
     """The sizes of the model that the configuration of a run means, for its data.
 
     Raises:
-        UsageError: as `choose_model` does.
+        UsageError: as `choose_model` does, or the sizes are those of `init` and there is no such model.
+        CorruptDataError: a record of `init` is malformed.
     """
+    vocab_size, max_seq_length = manifest.tokenizer.vocab_size, manifest.config.max_seq_length
+    if config.model is None and config.init is not None:
+        from trainer.checkpoints import read_model_config  # loads torch
+
+        model = read_model_config(config.init).model_copy(update={"vocab_size": vocab_size})
+        return _fit_data(model, config.init, max_seq_length, config.dropout)
     return choose_model(
-        config.model,
-        manifest.tokenizer.vocab_size,
-        manifest.config.max_seq_length,
+        config.model or DEFAULT_MODEL,
+        vocab_size,
+        max_seq_length,
         dropout=config.dropout,
         # Of the model that weights come from: they are fitted to the vocabulary of the data.
         any_vocab_size=config.init is not None,

@@ -193,10 +193,19 @@ def find_run(folder: RunFolder, config: TrainConfig, overwrite: bool) -> RunReco
     differences = record.config.differences(config)
     if differences:
         raise UsageError(
-            f"{folder.path} holds a run with other values: {'; '.join(differences)}.\nGive another --output, "
-            f"`--resume {folder.path}` to go on with that run, or --overwrite to replace it."
+            f"{folder.path} holds a run with other values: {'; '.join(differences)}.\n"
+            f"{_explain_choices(folder.path, record.config, config)}"
         )
     return record
+
+
+def _explain_choices(path: str, ours: TrainConfig, theirs: TrainConfig) -> str:
+    if (ours.steps, ours.minutes) != (theirs.steps, theirs.minutes):
+        return (
+            f"A run keeps its length: to train longer from its weights, give another --output and "
+            f"`--init {path}`; or `--resume {path}` as it was begun, or --overwrite to replace it."
+        )
+    return f"Give another --output, `--resume {path}` to go on with that run, or --overwrite to replace it."
 
 
 def parse_record(content: bytes, path: str) -> RunRecord:

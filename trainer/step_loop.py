@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -50,11 +50,20 @@ class Listeners:
         progress: called with (steps done, steps in all) after every step, and once at the start.
         on_log: called with each line of `metrics.jsonl`.
         on_note: called with each sentence that a person should read before the first step.
+        on_warning: the same, for what is likely a mistake.
     """
 
     progress: Progress | None = None
     on_log: OnLog | None = None
     on_note: Callable[[str], None] | None = None
+    on_warning: Callable[[str], None] | None = None
+
+    def tell(self, notes: Iterable[str], warnings: Iterable[str]) -> None:
+        """Hand out what is to be read before the first step."""
+        for texts, listener in ((notes, self.on_note), (warnings, self.on_warning)):
+            if listener is not None:
+                for text in texts:
+                    listener(text)
 
 
 class _Unread(NamedTuple):

@@ -73,11 +73,6 @@ class LazyGroup(click.Group):
         # torch's OpenMP threads spin while they wait for each other. On a machine that others use too,
         # that made training 50 times slower (350 against 19,800 tokens/s). Read when torch is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # On CPUs torch keeps what it compiles for each shape of a product, 1024 of them by default, and in
-        # bfloat16 each number of masked tokens is one: a tiny model took 1.2 GB after 400 steps, and takes
-        # 0.55 GB with these, as fast.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-        os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
         def call() -> Any:
             return super(LazyGroup, self).main(arguments, prog_name, standalone_mode=False, **extra)

@@ -83,12 +83,12 @@ def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
     """Estimate a run: the summary of `--json`, and the lines for a person.
 
     Raises:
-        UsageError: the options contradict each other, there is no such model or dataset, or a step can't be
-            cut so.
+        UsageError: the options contradict each other, there is no such model, dataset or device, or a step
+            can't be cut so.
         CorruptDataError: the dataset's manifest is malformed.
     """
     from trainer.data.dataset import open_dataset
-    from trainer.model.costs import peak_flops
+    from trainer.model.costs import DEVICE_NAMES, peak_flops
     from trainer.model_choice import choose_model
     from trainer.planning import ExampleSizes, Hardware, estimate_run
 
@@ -101,6 +101,11 @@ def plan_run(request: PlanRequest) -> tuple[dict[str, Any], Lines]:
         sizes, num_examples = measure_examples(dataset)
     config = choose_model(request.model, vocab_size, sizes.max_seq_length, dropout=request.dropout)
     device = request.device.lower()
+    if device != "cpu" and not request.peak_tflops and not peak_flops(device, "fp32"):
+        raise UsageError(
+            f"--device {request.device} is not known; known are cpu, {', '.join(DEVICE_NAMES)}.\n"
+            f"Give one of them, or what a device of any name does at most by --peak-tflops."
+        )
     knows_bf16 = device != "cpu" and (request.peak_tflops or peak_flops(device, "bf16"))
     hardware = Hardware(
         device=device,

@@ -48,7 +48,14 @@ def run_vocab_stage(
             overwrite=options.overwrite,
             progress=progress,
         )
-    return {**_as_plain(summary), "seconds": watch.seconds, "already_done": done_before, "output": output}
+    exhausted = config.extend is None and summary.vocab_size < config.vocab_size
+    return {
+        **_as_plain(summary),
+        "exhausted_at_min_frequency": config.min_frequency if exhausted else None,
+        "seconds": watch.seconds,
+        "already_done": done_before,
+        "output": output,
+    }
 
 
 def run_ingest_stage(

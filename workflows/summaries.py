@@ -17,9 +17,14 @@ def vocab_lines(summary: Mapping[str, Any]) -> Lines:
     new_words = summary.get("num_new_words")
     extension = "" if new_words is None else f", {format_count(new_words)} of them new words"
     sample = f"{format_count(summary['num_documents'])} documents, {_megabytes(summary['num_text_bytes'])}"
+    least = summary.get("exhausted_at_min_frequency")
+    fewer = "" if least is None else f"; the text gives no more at --min-frequency {least}"
+    num_rejected = summary.get("num_rejected", 0)
+    rejected = f"{format_count(num_rejected)} documents, empty or unreadable" if num_rejected else ""
     return [
         ("sample", f"{format_share(summary['sampled_share'])} of the text: {sample}"),
-        ("vocabulary", f"{format_count(summary['vocab_size'])} entries{extension}"),
+        *([("rejected", rejected)] if rejected else []),
+        ("vocabulary", f"{format_count(summary['vocab_size'])} entries{extension}{fewer}"),
         ("time", _time(summary, None)),
         ("output", str(summary["output"])),
     ]

@@ -57,7 +57,14 @@ def run_training(terminal: Terminal, config: TrainConfig, *, overwrite: bool = F
     from trainer.loop import train
 
     with terminal.work("train", "steps") as progress:
-        summary = train(config, progress, _note_metrics(progress), on_note=terminal.note, overwrite=overwrite)
+        summary = train(
+            config,
+            progress,
+            _note_metrics(progress),
+            on_note=terminal.note,
+            on_warning=terminal.warn,
+            overwrite=overwrite,
+        )
     return _as_result(summary)
 
 

@@ -146,8 +146,8 @@ def _read_header(path: str, rows: RowStream, separator: bytes) -> list[str]:
 def _find_columns(path: str, names: list[str], separator: bytes, text_field: str, id_field: str) -> _Columns:
     if text_field not in names:
         raise ClozelineError(
-            f"{path} has no column {text_field!r}; its columns are {_list_names(names)}\n"
-            "Name the one that holds the text with --text-field."
+            f"{path} has no column {text_field!r}; its columns are {list_names(names)}\n"
+            "Name the one that holds the text with --text-field; if this is no CSV or TSV, see --format."
         )
     for option, field in (("--text-field", text_field), ("--id-field", id_field)):
         if names.count(field) > 1:
@@ -169,7 +169,8 @@ def _find_columns(path: str, names: list[str], separator: bytes, text_field: str
     )
 
 
-def _list_names(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
+    """The first of some names, cut where they are long, and how many more there are."""
     shown = [
         repr(name if len(name) <= _MAX_NAME_SHOWN else name[:_MAX_NAME_SHOWN] + "…")
         for name in names[:_MAX_NAMES_SHOWN]

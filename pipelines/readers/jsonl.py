@@ -7,15 +7,21 @@ the documents of the file, in order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import orjson
 
 from pipelines.readers.batches import DocumentBatch, DocumentCollector
-from pipelines.readers.lines import LongLine, read_lines, seek_offset
+from pipelines.readers.delimited import list_names
+from pipelines.readers.lines import BYTE_ORDER_MARK, LongLine, read_lines, seek_offset
 from pipelines.readers.pieces import ReadPiece
 from pipelines.readers.streams import open_plain
 from pipelines.rejections import INVALID_JSON, MISSING_TEXT
+from schemas.errors import ClozelineError
+
+_ARRAY_OF_OBJECTS = re.compile(rb"\s*\[\s*(\{|\Z)")
+_PEEK_BYTES = 4096
 
 
 def read_jsonl(
@@ -30,11 +36,13 @@ def read_jsonl(
         max_document_bytes: a line of more bytes, as it is stored, is rejected.
 
     Raises:
-        ClozelineError: the file can't be read.
+        ClozelineError: the file can't be read, or is one array of objects.
     """
     collector = DocumentCollector(piece.path, max_document_bytes)
     with open_plain(piece.path, piece.compression, seek_offset(piece.start)) as stream:
         for block in read_lines(stream, piece.start, piece.end, max_document_bytes):
+            if block.offset <= len(BYTE_ORDER_MARK):
+                _refuse_array(piece, None if isinstance(block, LongLine) else block.content)
             if isinstance(block, LongLine):
                 collector.reject_too_long(collector.name(block.offset))
                 continue
@@ -46,6 +54,18 @@ def read_jsonl(
                 if collector.is_full:
                     yield collector.take()
     yield collector.take()
+
+
+def _refuse_array(piece: ReadPiece, first_lines: bytes | None) -> None:
+    """Raise ClozelineError for a file whose lines are parts of one array; `first_lines` None: a long one."""
+    if first_lines is None:
+        with open_plain(piece.path, piece.compression) as stream:
+            first_lines = stream.read(_PEEK_BYTES).removeprefix(BYTE_ORDER_MARK)
+    if _ARRAY_OF_OBJECTS.match(first_lines[:_PEEK_BYTES].partition(b"\n")[0]):
+        raise ClozelineError(
+            f"{piece.path} holds one JSON array; expected an object on each line\n"
+            "Make it so with `jq -c '.[]' FILE > FILE.jsonl`."
+        )
 
 
 def _collect(collector: DocumentCollector, line: bytes, offset: int, text_field: str, id_field: str) -> None:
@@ -73,8 +93,10 @@ def _collect(collector: DocumentCollector, line: bytes, offset: int, text_field:
     if type(text) is str:
         collector.add(document_id, text)
     else:
-        found = f"is {type(text).__name__}" if text_field in record else "is absent"
-        collector.reject(document_id, MISSING_TEXT, f"{text_field!r} {found}; expected a string")
+        found = f"is {type(text).__name__}; expected a string"
+        if text_field not in record:
+            found = f"is absent; the keys are {list_names(list(record)) or 'none'}"
+        collector.reject(document_id, MISSING_TEXT, f"{text_field!r} {found}")
 
 
 def _reject_malformed(collector: DocumentCollector, line: bytes, offset: int, error: str) -> None:

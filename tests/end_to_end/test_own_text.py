@@ -42,6 +42,7 @@ def test_every_command_in_processes_of_their_own(
 
     vocab = run("vocab", *source, "--output", "tokenizer", "--vocab-size", "120", "--workers", "1")
     assert 0 < vocab["vocab_size"] <= 120
+    assert vocab["exhausted_at_min_frequency"] == (2 if vocab["vocab_size"] < 120 else None)
     ingest = run(
         *("ingest", *source, "--tokenizer", "tokenizer", "--output", "corpus", "--segmenter", "newline"),
         *("--validation-fraction", "0.2", "--workers", "2"),

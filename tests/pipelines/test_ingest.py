@@ -269,7 +269,7 @@ def test_an_output_that_cant_be_written_is_named(tmp_path: Path, tiny_tokenizer_
             '{"body": "a"}\n{"text": 7}\n{"text": " "}\n',
             "none of the 3 documents read could be kept: 1 empty, 2 missing",
         ),
-        ('{"body": "a"}\n', r"expected a string\. Name the field .* with --text-field\."),
+        ('{"body": "a"}\n', r"the keys are 'body'\. Name the field .* with --text-field\."),
         ("a\n{\n", r"2 invalid_json\n.*\. JSONL has an object on each line.*--format\."),
     ],
     ids=["nothing", "all rejected", "another field", "another format"],

@@ -75,6 +75,41 @@ def test_views_of_the_options_are_made_once_and_agree() -> None:
         assert options.get_all_options() == expected.get_all_options()
 
 
+@pytest.mark.parametrize(
+    ("beam_args", "message"),
+    [
+        (["--runer", "FlinkRunner"], r"no option --runer\.\nDid you mean --runner\?"),
+        (["--runer=FlinkRunner"], r"no option --runer\.\nDid you mean --runner\?"),
+        (["runner=FlinkRunner"], r"no option runner=FlinkRunner\.\nDid you mean --runner\?"),
+        (["--qqqqqq", "1", "--qqqqqq"], r"no option --qqqqqq\.\nWhat stands after"),
+        (
+            ["--runner=DataflowRunner", "--temp_locaton=gs://bucket/t"],
+            "--temp_locaton.\nDid you mean --temp_l",
+        ),
+    ],
+)
+def test_an_option_that_beam_would_drop_is_the_users_mistake(
+    beam_args: list[str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]), workers=1, beam_args=beam_args)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "beam_args",
+    [
+        ["--direct_num_workers", "2", "--s3_region_name=somewhere"],
+        ["--runner=DataflowRunner", "--region", "r", "--machine_type=m", "--no_use_public_ips"],
+        ["--runner=FlinkRunner", "--flink_master=host:8081", "--checkpointing_interval=9"],
+        ["--runner=a.module.with.OwnRunner", "--option_of_that_runner"],
+    ],
+)
+def test_options_of_other_runners_are_left_to_them(beam_args: list[str]) -> None:
+    with launching._parse_options(1, beam_args):
+        pass
+
+
 def test_an_option_that_beam_refuses_is_the_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="--direct_num_workers=many"):
         run_pipeline(

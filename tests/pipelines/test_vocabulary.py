@@ -166,6 +166,17 @@ def test_another_configuration_is_refused_unless_overwritten(corpus: Path, tmp_p
     assert sorted(content_of(output)) == NAMES
 
 
+def test_another_seed_in_a_prepared_folder_is_told_to_take_the_corpus(corpus: Path, tmp_path: Path) -> None:
+    config, tokenizer = make_config(corpus), tmp_path / "all" / "tokenizer"
+    run(config, tokenizer)
+    (tmp_path / "all" / "corpus").mkdir()
+    with pytest.raises(UsageError, match=r"prepare --corpus \S+/all/corpus --seed 8 --output NEW`\. Choose"):
+        run(config.model_copy(update={"seed": 8}), tokenizer)
+    other = config.model_copy(update={"seed": 8, "min_frequency": config.min_frequency + 1})
+    with pytest.raises(UsageError, match=r"\nChoose another --output"):
+        run(other, tokenizer)
+
+
 def test_a_foreign_tokenizer_is_not_replaced(corpus: Path, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     (tmp_path / "tokenizer").mkdir()
     tiny_tokenizer.save(str(tmp_path / "tokenizer" / "tokenizer.json"))

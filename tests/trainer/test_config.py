@@ -16,6 +16,14 @@ def config(**values: Any) -> TrainConfig:
     return TrainConfig(**{"data": "d", "output": "o", "steps": 10} | values)
 
 
+def test_the_model_is_base_unless_weights_bring_their_sizes() -> None:
+    assert config().model == "base"
+    assert not config().differences(config(model="base"))
+    assert config(init="w").model is None
+    assert config(init="w", model="tiny").model == "tiny"
+    assert TrainConfig.model_validate_json(config(init="w").model_dump_json()).model is None
+
+
 def manifest(num_examples: int, num_tokens: int) -> DatasetManifest:
     shard = ShardRecord(
         name="train-00000-of-00001.tar",

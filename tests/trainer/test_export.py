@@ -342,6 +342,7 @@ def test_the_card_tells_of_data_training_and_results(
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "# my-bert\n" in card
     rows = _rows(card)
+    assert rows["`--next-sentence-balance`"] == "on"
     manifest = json.loads((tiny_dataset_path / "dataset.json").read_text())
     assert rows["documents"] == "5"
     assert rows["examples"] == "217, of which 25 held out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trainer.checkpoints import load_checkpoint
 from trainer.config import TrainConfig
 from trainer.data import iterate_once, open_dataset
 from trainer.export import export_checkpoint
-from trainer.initial_weights import copy_initial_weights
+from trainer.initial_weights import Remarks, copy_initial_weights
 from trainer.loop import train
 from trainer.model.config import ModelConfig
 from trainer.model.pretraining import BertForPretraining
@@ -115,7 +116,7 @@ def test_another_number_of_heads_is_refused_though_every_shape_fits(
     change_config(folder, num_attention_heads=2)
     with pytest.raises(
         UsageError,
-        match=rf"is another model: num_attention_heads 2 there, 4 here.\nGive --model {folder}/config.json",
+        match=r"is another model: num_attention_heads 2 there, 4 here.\nLeave out --model",
     ):
         begin(model=str(ours))
 
@@ -126,6 +127,27 @@ def test_another_activation_is_refused(folder: Path, begin: Callable[..., Any], 
     change_config(folder, hidden_act="relu")
     with pytest.raises(UsageError, match="hidden_act = 'relu'; this model knows 'gelu' only"):
         begin(model=str(ours))
+
+
+def test_without_a_model_the_sizes_are_those_of_the_weights(
+    folder: Path, begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    expected = begin()
+    for init in (folder, tmp_path / "run"):
+        output = tmp_path / f"from-{init.name}"
+        evaluation = begin(model=None, init=str(init), output=str(output))
+        assert load_checkpoint(str(output)).model_config == load_checkpoint(str(folder)).model_config
+        assert (evaluation == expected) is (init == folder)
+
+
+def test_the_sizes_of_the_weights_are_settled_when_the_run_begins(
+    folder: Path, begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = begin(model=None)
+    shutil.rmtree(folder)
+    assert begin(model=None) == first
+    with pytest.raises(UsageError, match="no such run or checkpoint"):
+        begin(model=None, output=str(tmp_path / "new"))
 
 
 def test_dropout_may_be_chosen_anew(begin: Callable[..., Any]) -> None:
@@ -204,12 +226,11 @@ def rename(**names: str) -> TokenizerChange:
 
 def begin_model(
     folder: Path, tokenizer_json: str, tokenizer_size: int, **sizes: int
-) -> tuple[BertForPretraining, BertForPretraining, tuple[str, ...]]:
-    """A model that began with the folder's weights, the same as the seed drew it, and the notes."""
+) -> tuple[BertForPretraining, BertForPretraining, Remarks]:
+    """A model that began with the folder's weights, the same as the seed drew it, and the remarks."""
     theirs = ModelConfig(vocab_size=tokenizer_size, **SIZES | sizes)
     model, drawn = (BertForPretraining(theirs, seed=3) for _ in range(2))
-    notes = copy_initial_weights(model, str(folder), tokenizer_json.encode())
-    return model, drawn, notes
+    return model, drawn, copy_initial_weights(model, str(folder), tokenizer_json.encode())
 
 
 def read_folder(folder: Path) -> dict[str, torch.Tensor]:
@@ -239,7 +260,8 @@ def test_words_in_unused_slots_leave_all_weights_as_they_are(folder: Path, tiny_
     ours = change_tokenizer(
         (folder / "tokenizer.json").read_text(), rename(unused1="zebra", unused3="##osaurus")
     )
-    model, _, notes = begin_model(folder, ours, tiny_vocab_size)
+    model, _, (notes, warnings) = begin_model(folder, ours, tiny_vocab_size)
+    assert warnings == ()
     for name, expected in read_folder(folder).items():
         assert torch.equal(model.get_parameter(name), expected), name
     assert notes == (
@@ -257,7 +279,7 @@ def test_a_larger_vocabulary_keeps_what_is_shared_and_draws_the_rest(
     theirs = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     ours = change(theirs)
     tokenizer_json = change_tokenizer((folder / "tokenizer.json").read_text(), change)
-    model, drawn, notes = begin_model(folder, tokenizer_json, tiny_vocab_size + 1)
+    model, drawn, (notes, _) = begin_model(folder, tokenizer_json, tiny_vocab_size + 1)
     before = read_folder(folder)
     for name, parameter in model.named_parameters():
         if name not in ("embeddings.token.weight", "masked_lm_head.bias"):
@@ -272,10 +294,11 @@ def test_a_larger_vocabulary_keeps_what_is_shared_and_draws_the_rest(
     assert "1 are left behind" in notes[0]
 
 
-def test_a_case_that_differs_is_told(folder: Path, tiny_vocab_size: int) -> None:
+def test_a_case_that_differs_is_warned_of(folder: Path, tiny_vocab_size: int) -> None:
     cased = change_tokenizer((folder / "tokenizer.json").read_text(), dict, lowercase=False)
-    _, _, notes = begin_model(folder, cased, tiny_vocab_size)
-    assert notes == (
+    _, _, (notes, warnings) = begin_model(folder, cased, tiny_vocab_size)
+    assert notes == ()
+    assert warnings == (
         f"--init {folder}: its tokenizer reads text by other rules than the data's: lowercase yes there, no "
         f"here, strip_accents yes there, no here.",
     )
@@ -283,7 +306,9 @@ def test_a_case_that_differs_is_told(folder: Path, tiny_vocab_size: int) -> None
 
 def test_more_positions_begin_at_random(folder: Path, tiny_vocab_size: int) -> None:
     tokenizer_json = (folder / "tokenizer.json").read_text()
-    model, drawn, notes = begin_model(folder, tokenizer_json, tiny_vocab_size, max_position_embeddings=96)
+    model, drawn, (notes, _) = begin_model(
+        folder, tokenizer_json, tiny_vocab_size, max_position_embeddings=96
+    )
     positions = model.embeddings.position.weight
     assert torch.equal(positions[:64], read_folder(folder)["embeddings.position.weight"])
     assert torch.equal(positions[64:], drawn.embeddings.position.weight[64:])

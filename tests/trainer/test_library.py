@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_the_readme_s_lines_train_fill_and_export(
     num_examples, filled = capsys.readouterr().out.splitlines()
     assert num_examples == "217"
     assert re.fullmatch(r"the .*sat on the mat", filled)
-    model = transformers.AutoModelForMaskedLM.from_pretrained("hf-model-2", local_files_only=True)
+    model = transformers.AutoModelForMaskedLM.from_pretrained("hf-model-5", local_files_only=True)
     assert model.config.hidden_size == 128
 
 
@@ -64,3 +65,15 @@ def test_importing_it_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_torch_keeps_few_shapes_unless_told_otherwise(given: str | None) -> None:
+    names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {} if given is None else dict.fromkeys(names, given)
+    program = f"import os, trainer\nprint([os.environ[name] for name in {names}])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.strip() == str([given or "64"] * 2)

@@ -56,6 +56,14 @@ def test_a_run_of_another_configuration_is_refused_and_named(folder: RunFolder) 
         find_run(folder, config(steps=20, seed=1), overwrite=False)
 
 
+def test_a_longer_run_is_told_to_begin_from_the_weights(folder: RunFolder) -> None:
+    folder.begin(record(), b"tokens")
+    with pytest.raises(UsageError, match=rf"to train longer .*another --output and `--init {folder.path}`"):
+        find_run(folder, config(steps=20), overwrite=False)
+    with pytest.raises(UsageError, match=r"now.\nGive another --output, `--resume"):
+        find_run(folder, config(seed=1), overwrite=False)
+
+
 @pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe"], ids=["good", "torn", "no text"])
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path, content: bytes | None) -> None:
     folder = RunFolder(str(tmp_path))

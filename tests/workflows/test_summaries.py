@@ -42,6 +42,23 @@ def test_a_vocabulary() -> None:
     ]
 
 
+def test_a_vocabulary_that_the_text_did_not_fill_and_what_was_left_out() -> None:
+    summary = {
+        "vocab_size": 30_838,
+        "exhausted_at_min_frequency": 2,
+        "num_documents": 2_000,
+        "num_rejected": 1_250,
+        "num_text_bytes": 1_000_000,
+        "sampled_share": 1.0,
+        "seconds": 1.0,
+        "output": "tokenizer/",
+    }
+    assert vocab_lines(summary)[1:3] == [
+        ("rejected", "1,250 documents, empty or unreadable"),
+        ("vocabulary", "30,838 entries; the text gives no more at --min-frequency 2"),
+    ]
+
+
 def test_a_training_run() -> None:
     assert train_lines(TRAINED) == [
         ("model", "1,528,130 parameters, bf16"),

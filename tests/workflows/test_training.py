@@ -61,3 +61,10 @@ def test_a_resumed_run_may_skip_more_steps(made: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, [*arguments, "--max-grad-norm", "2"])
     assert refused.exit_code == 2
     assert "--resume keeps the run's own options" in refused.stderr
+    assert "--init" not in refused.stderr
+    longer = CliRunner().invoke(main, [*arguments, "--steps", "90"])
+    assert longer.exit_code == 2
+    assert (
+        f"leave out --steps. To train longer from its weights, begin a new run with `--init {tmp_path}"
+        in (" ".join(longer.stderr.split()))
+    )

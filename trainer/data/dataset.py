@@ -115,6 +115,10 @@ def _explain_missing(folder: str) -> str:
             f"{folder} is a corpus, not a dataset.\nMake one from it: `clozeline build --corpus {folder} "
             f"--output DATASET`."
         )
+    if exists(join(folder, f"dataset/{DATASET_MANIFEST_NAME}")):
+        return (
+            f"{folder} is a folder of `clozeline prepare`.\nGive the dataset in it: {join(folder, 'dataset')}"
+        )
     if exists(folder):
         return (
             f"{folder} is no dataset: it has no {DATASET_MANIFEST_NAME}.\n"

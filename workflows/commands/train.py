@@ -32,7 +32,8 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", 
 @click.option(
     "--model",
     metavar="NAME",
-    help="tiny, mini, small, medium, base, large, or a JSON file of sizes.  [default: base]",
+    help="tiny, mini, small, medium, base, large, or a JSON file of sizes.  "
+    "[default: base, or the sizes of --init]",
 )
 @click.option(
     "--init", metavar="PATH", help="Begin with the weights of this run, checkpoint or Hugging Face folder."
@@ -40,7 +41,12 @@ _OPTIONS_WITH_RESUME = frozenset({"resume", "data", "device", "skip_nonfinite", 
 @click.option("--resume", metavar="FOLDER", help="Go on with the run in this folder; its options are kept.")
 @click.option("--steps", type=int, help="Optimiser steps in all.")
 @click.option("--minutes", type=float, help="Rather than --steps: train for about so long.")
-@click.option("--batch-size", type=int, help="Examples in a step, padded.  [default: 256]")
+@click.option(
+    "--batch-size",
+    type=int,
+    help="Examples in a step at most, padded. Some steps take a few less, to cut the data evenly.  "
+    "[default: 256]",
+)
 @click.option(
     "--tokens-per-batch",
     type=int,
@@ -88,7 +94,7 @@ def command(resume: str | None, overwrite: bool, as_json: bool, **values: Any) -
 
     terminal = Terminal(as_json=as_json)
     if resume is not None:
-        _refuse_options_of_a_new_run(click.get_current_context())
+        _refuse_options_of_a_new_run(click.get_current_context(), resume)
         summary = resume_training(
             terminal, resume, values["data"] or None, values["device"], values["skip_nonfinite"]
         )
@@ -106,7 +112,7 @@ def _following(data: str, run_folder: str) -> str:
     return command_line("fill-mask", "--checkpoint", run_folder, "the [MASK] sat on the mat")
 
 
-def _refuse_options_of_a_new_run(ctx: click.Context) -> None:
+def _refuse_options_of_a_new_run(ctx: click.Context, run_folder: str) -> None:
     given = [
         param.opts[0]
         for param in ctx.command.params
@@ -114,4 +120,7 @@ def _refuse_options_of_a_new_run(ctx: click.Context) -> None:
         and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
     ]
     if given:
-        raise click.UsageError(f"--resume keeps the run's own options; leave out {', '.join(given)}.", ctx)
+        message = f"--resume keeps the run's own options; leave out {', '.join(given)}."
+        if not {"--steps", "--minutes"}.isdisjoint(given):
+            message += f" To train longer from its weights, begin a new run with `--init {run_folder}`."
+        raise click.UsageError(message, ctx)

@@ -19,6 +19,8 @@ from workflows.report.markup import Markup, element
 MOST_POINTS = 1000
 _ROWS_IN_TABLE = 12
 _PLOT_TOP, _PLOT_HEIGHT, _AXIS_HEIGHT = 16, 170, 24
+# A line of text with some air.
+_LABEL_HEIGHT = 20
 # The drawing inside has a grid of this many units each way.
 _UNITS = 10_000
 _X_TICKS = 4
@@ -50,11 +52,7 @@ def draw_curves(chart: LineChart, description: str) -> Markup:
         drawn.append(element("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"))
         text = _write(tick, ticks, chart.number)
         drawn.append(element("text", text, x=-8, y=y + 4, text_anchor="end", class_="tick"))
-    for reference in chart.references:
-        y = _PLOT_TOP + _PLOT_HEIGHT * down(reference.value)
-        drawn.append(element("line", x1="0", x2="100%", y1=y, y2=y, class_="reference"))
-        label = f"{reference.label}: {reference.value:{chart.number}}"
-        drawn.append(element("text", label, x="100%", y=y - 4, text_anchor="end", class_="tick"))
+    drawn += _references(chart, down)
     curves = [
         element("path", d=path, class_=f"curve tone-{series.tone}")
         for series in chart.series
@@ -155,6 +153,20 @@ def _lone_points(series: Series, chart: LineChart, across: Scale, down: Scale) -
             x, y = f"{100 * across(position):.3f}%", _PLOT_TOP + _PLOT_HEIGHT * down(value)
             drawn.append(element("circle", title, cx=x, cy=y, r=4, class_=f"point tone-{series.tone}"))
     return drawn
+
+
+def _references(chart: LineChart, down: Scale) -> list[Markup]:
+    """Lines across, and over all of them their labels: above its line each, or below where no room is."""
+    lines, labels = [], []
+    above = -math.inf
+    for reference in sorted(chart.references, key=lambda one: -one.value):
+        y = _PLOT_TOP + _PLOT_HEIGHT * down(reference.value)
+        lines.append(element("line", x1="0", x2="100%", y1=y, y2=y, class_="reference"))
+        text = f"{reference.label}: {reference.value:{chart.number}}"
+        baseline = y - 5 if y - above > _LABEL_HEIGHT else y + 14
+        labels.append(element("text", text, x="100%", y=baseline, text_anchor="end", class_="tick label"))
+        above = y
+    return lines + labels
 
 
 def _x_axis(first: float, last: float) -> list[Markup]:

@@ -116,6 +116,10 @@ def _explain_missing(folder: str) -> str:
             f"{folder} is not finished: it has a `_work` folder and no manifest.\n"
             f"Run the command that makes it again; it goes on where it stopped."
         )
+    if exists(join(folder, f"dataset/{DATASET_MANIFEST_NAME}")):
+        return (
+            f"{folder} is a folder of `clozeline prepare`.\nGive the dataset in it: {join(folder, 'dataset')}"
+        )
     advice = "Give the folder that `clozeline ingest`, `clozeline build` or `clozeline train` wrote."
     if exists(folder):
         found = f"neither {CORPUS_MANIFEST_NAME} nor {DATASET_MANIFEST_NAME}"

@@ -85,6 +85,7 @@ svg{display:block;width:100%;overflow:visible}
 .curve{fill:none;stroke:var(--tone);stroke-width:1.75;stroke-linejoin:round;vector-effect:non-scaling-stroke}
 .point{fill:var(--tone);stroke:var(--paper);stroke-width:1.5}
 .reference{stroke:var(--soft);stroke-dasharray:4 4}
+.tick.label{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
 .swatch.dot{border-radius:50%}
 .strip .fill{stroke:var(--paper)}
 .strip{border-radius:4px;overflow:hidden}

@@ -308,26 +308,27 @@ def test_a_row_of_60_megabytes_is_rejected_without_being_held(monkeypatch):
         pytest.param(
             b'id,"bo,dy",\n1,2,3\n',
             "{path} has no column 'text'; its columns are 'id', 'bo,dy', ''\n"
-            "Name the one that holds the text with --text-field.",
+            "Name the one that holds the text with --text-field; if this is no CSV or TSV, see --format.",
             id="no text",
         ),
         pytest.param(
             b"id;text\n",
             "{path} has no column 'text'; its columns are 'id;text'\n"
-            "Name the one that holds the text with --text-field.",
+            "Name the one that holds the text with --text-field; if this is no CSV or TSV, see --format.",
             id="other separator",
         ),
         pytest.param(
             b",".join(b"c%d" % index for index in range(30)) + b"\n",
             "{path} has no column 'text'; its columns are "
             + ", ".join(f"'c{index}'" for index in range(20))
-            + " and 10 more\nName the one that holds the text with --text-field.",
+            + " and 10 more\n"
+            "Name the one that holds the text with --text-field; if this is no CSV or TSV, see --format.",
             id="many columns",
         ),
         pytest.param(
             b"x" * 1000 + b"\n",
             "{path} has no column 'text'; its columns are '" + "x" * 40 + "…'\n"
-            "Name the one that holds the text with --text-field.",
+            "Name the one that holds the text with --text-field; if this is no CSV or TSV, see --format.",
             id="no header at all",
         ),
         pytest.param(

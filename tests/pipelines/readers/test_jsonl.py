@@ -1,6 +1,7 @@
 import pytest
 
 from schemas.configs import IngestConfig
+from schemas.errors import ClozelineError
 from tests.pipelines.readers.reading import BOM, read_content, read_cut, reasons
 
 
@@ -37,7 +38,14 @@ def test_json_lines_under_other_names(tmp_path):
             b'["a"]', "a.x:5", "invalid_json", "expected an object on the line, found list", id="list"
         ),
         pytest.param(b'{"text": "\\ud800"}', "a.x:5", "invalid_json", "surrogate", id="lone surrogate"),
-        pytest.param(b'{"id": "k"}', "k", "missing_text", "'text' is absent; expected a string", id="absent"),
+        pytest.param(
+            b'{"id": "k", "body": "b"}',
+            "k",
+            "missing_text",
+            "'text' is absent; the keys are 'id', 'body'",
+            id="absent",
+        ),
+        pytest.param(b"{}", "a.x:5", "missing_text", "the keys are none", id="no key"),
         pytest.param(
             b'{"text": 3}', "a.x:5", "missing_text", "'text' is int; expected a string", id="number"
         ),
@@ -57,6 +65,28 @@ def test_only_the_wrong_json_line_is_rejected(tmp_path, line, name, reason, deta
     assert kept == [("g", "Good.")]
     assert reasons(rejected) == [(name, reason)]
     assert detail in rejected[0][2]
+
+
+@pytest.mark.parametrize("mark", [b"", BOM])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'[{"text": "One."}, {"text": "Two."}]',
+        b'[\n{"text": "One."},\n{"text": "Two."}\n]\n',
+        b' [ \r\n  {\r\n    "text": "One."\r\n  }\r\n]',
+        b'[{"text": "%s"}]' % (b"x" * 200),
+    ],
+    ids=["a line", "an object a line", "indented", "longer than a document may be"],
+)
+def test_an_array_of_objects_is_refused_with_how_to_make_lines_of_it(tmp_path, mark, content):
+    with pytest.raises(ClozelineError, match=r"a\.x holds one JSON array; .*\n.*`jq -c '\.\[\]' FILE"):
+        read_content(tmp_path, mark + content, "jsonl", max_document_bytes=100)
+
+
+def test_an_array_that_is_no_list_of_objects_is_one_wrong_line(tmp_path):
+    kept, rejected = read_content(tmp_path, b'["a"]\n{"text": "Good.", "id": "g"}\n', "jsonl")
+    assert kept == [("g", "Good.")]
+    assert reasons(rejected) == [("a.x:0", "invalid_json")]
 
 
 def test_every_split_of_a_json_file_gives_its_documents(tmp_path):

@@ -50,6 +50,15 @@ def test_a_dataset_that_is_being_built_is_told_from_others(folder: Path) -> None
         open_dataset(str(folder))
 
 
+def test_the_folder_around_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    with pytest.raises(UsageError, match="is no dataset"):
+        open_dataset(str(tmp_path))
+    (tmp_path / "dataset" / "dataset.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"of `clozeline prepare`\.\nGive the dataset in it: .*/dataset\Z"):
+        open_dataset(str(tmp_path))
+
+
 def test_a_corpus_for_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "corpus.json").write_text("{}")
     with pytest.raises(

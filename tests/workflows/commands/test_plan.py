@@ -107,7 +107,7 @@ def test_tokens_in_a_step_are_packed_into_rows(made: Path) -> None:
         (("--device", "V100"), "fp32"),
         (("--device", "cpu"), "fp32"),
         (("--device", "cpu", "--precision", "bf16"), "bf16"),
-        (("--device", "rtx4090"), "fp32"),
+        (("--device", "NVIDIA H100 80GB HBM3"), "bf16"),
         (("--device", "rtx4090", "--peak-tflops", "165"), "bf16"),
     ],
 )
@@ -115,7 +115,7 @@ def test_precision_follows_the_device(arguments: tuple[str, ...], precision: str
     assert _plan(*arguments)["precision"] == precision
 
 
-def test_an_unknown_device_has_no_time_but_all_else() -> None:
+def test_a_processor_has_no_time_but_all_else() -> None:
     summary = _plan("--device", "cpu", "--steps", "10")
     assert (summary["tokens_per_second"], summary["seconds"]) == (None, None)
     assert summary["num_tokens"] == 10 * 32_768
@@ -145,6 +145,8 @@ def test_sizes_from_a_file(tmp_path: Path) -> None:
         (("--batch-size", "8", "--tokens-per-batch", "512"), "one of --batch-size and --tokens-per-batch"),
         (("--tokens-per-batch", "500", "--devices", "4"), "Give 512 or more"),
         (("--utilisation", "0"), "--utilisation"),
+        (("--device", "h10O"), "--device h10O is not known; known are cpu, gb200, b200"),
+        (("--device", "rtx4090"), "--peak-tflops"),
     ],
 )
 def test_what_can_t_be_planned_is_said(arguments: tuple[str, ...], message: str) -> None:

@@ -115,6 +115,21 @@ def test_a_reference_lies_within_the_axes(read_page: Callable[[str], Any]) -> No
     assert "to reach: 1.384" in read.text
 
 
+@pytest.mark.parametrize("second", [9.0, 5.0, 9.9])
+def test_the_labels_of_references_are_crossed_by_none_of_their_lines(
+    second: float, read_page: Callable[[str], Any]
+) -> None:
+    references = (Reference("near", second), Reference("far", 10.0))
+    read = read_page(draw_curves(_chart(_line(10.0, 0.0), references=references), "a drawing"))
+    lines = [float(a["y1"]) for a in read.attributes_of("line") if a["class"] == "reference"]
+    baselines = [float(a["y"]) for a in read.attributes_of("text") if a["class"] == "tick label"]
+    assert (len(lines), len(baselines)) == (2, 2)
+    for baseline in baselines:
+        # Letters of 12 pixels reach about 10 above their baseline and 3 below it.
+        assert not any(baseline - 10 <= y <= baseline + 3 for y in lines)
+    assert abs(baselines[0] - baselines[1]) >= 13
+
+
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 1e12])
 def test_a_single_value_is_drawn(value: float, read_page: Callable[[str], Any]) -> None:
     read = read_page(draw_curves(_chart(_line(value)), "a drawing"))

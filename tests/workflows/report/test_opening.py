@@ -58,6 +58,7 @@ def test_a_damaged_record_of_a_run(tmp_path: Path) -> None:
         ("empty", "neither corpus.json nor dataset.json"),
         ("work", "is not finished"),
         ("file", "is no corpus, no dataset and no run"),
+        ("prepared", r"of `clozeline prepare`\.\nGive the dataset in it: .*/folder/dataset\Z"),
     ],
 )
 def test_neither(tmp_path: Path, prepare: str, message: str) -> None:
@@ -66,6 +67,9 @@ def test_neither(tmp_path: Path, prepare: str, message: str) -> None:
         folder.mkdir()
     if prepare == "work":
         (folder / "_work").mkdir()
+    if prepare == "prepared":
+        (folder / "dataset").mkdir(parents=True)
+        (folder / "dataset" / "dataset.json").write_text("{}")
     if prepare == "file":
         folder.write_text("text")
     with pytest.raises(UsageError, match=message):
