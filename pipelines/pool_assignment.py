@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines import pools
 from pipelines.pool_lots import deal_parts, deal_row_groups, most_pools
-from pipelines.pools import PoolDescriptor, PoolRowGroup, choose_num_pools, least_num_pools, row_groups_of
+from pipelines.pools import (
+    PoolDescriptor,
+    PoolRowGroup,
+    choose_num_pools,
+    least_num_pools,
+    most_pool_tokens,
+    row_groups_of,
+)
 from schemas.configs import BuildConfig
 from schemas.errors import ClozelineError, UsageError
 from schemas.manifests import SPLITS, CorpusManifest, Split
@@ -85,10 +91,11 @@ def _deal_split(
 ) -> list[PoolDescriptor]:
     num_tokens = _count_tokens(groups)
     if pools_a_token is None:
-        return deal_row_groups(split, groups, config.seed, choose_num_pools(num_tokens), min_documents)
+        num_pools = choose_num_pools(num_tokens, config.duplicate_factor)
+        return deal_row_groups(split, groups, config.seed, num_pools, min_documents)
     num_pools = max(1, round(num_tokens * pools_a_token))
     most = most_pools(groups, min_documents)
-    least = min(least_num_pools(num_tokens), most)
+    least = min(least_num_pools(num_tokens, config.duplicate_factor), most)
     if split == "train":
         _check_choice(config, num_tokens, num_tokens * pools_a_token, least, most)
     else:
@@ -110,9 +117,10 @@ def _check_choice(config: BuildConfig, num_tokens: int, exact_pools: float, leas
         fewest = f"--examples-per-shard {num_examples // max(1, least)} or less"
         largest = f"--examples-per-shard {-(-num_examples // most)} or more"
     if num_pools < least:
+        holds = most_pool_tokens(config.duplicate_factor)
         raise UsageError(
             f"{choice} makes shards of {num_tokens // num_pools:,} tokens, "
-            f"but a worker holds {pools.MAX_POOL_TOKENS:,} at most at a time\nGive {fewest}."
+            f"but a worker holds {holds:,} at most at a time\nGive {fewest}."
         )
     raise UsageError(
         f"{choice} makes {num_pools:,} shards, but the documents in `train` can fill {most:,} at most\n"

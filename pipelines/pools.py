@@ -19,6 +19,9 @@ MAX_POOL_TOKENS = 32_000_000
 MIN_POOL_TOKENS = 2_000_000
 """A small corpus is cut no finer than this, so that its shuffle is nearly global."""
 
+MAX_FULL_POOL_USES = 10
+"""Uses of each document up to which a pool may be full: its pairs are in memory too, once for each use."""
+
 SPREAD_POOLS = 16
 """Pools that a corpus of moderate size is spread over, so that several workers have work."""
 
@@ -106,14 +109,20 @@ def row_groups_of(manifest: CorpusManifest, split: Split) -> list[PoolRowGroup]:
     ]
 
 
-def choose_num_pools(num_tokens: int) -> int:
+def choose_num_pools(num_tokens: int, duplicate_factor: int = 1) -> int:
     """How many pools a split of this many tokens is meant to have, where nobody chose."""
-    return max(1, least_num_pools(num_tokens), min(SPREAD_POOLS, -(-num_tokens // MIN_POOL_TOKENS)))
+    spread = min(SPREAD_POOLS, -(-num_tokens // MIN_POOL_TOKENS))
+    return max(1, least_num_pools(num_tokens, duplicate_factor), spread)
 
 
-def least_num_pools(num_tokens: int) -> int:
+def least_num_pools(num_tokens: int, duplicate_factor: int = 1) -> int:
     """How many pools so many tokens need, that each fits into memory."""
-    return -(-num_tokens // MAX_POOL_TOKENS)
+    return -(-num_tokens // most_pool_tokens(duplicate_factor))
+
+
+def most_pool_tokens(duplicate_factor: int) -> int:
+    """How many tokens a pool may have, whose documents are used so often."""
+    return MAX_POOL_TOKENS * MAX_FULL_POOL_USES // max(MAX_FULL_POOL_USES, duplicate_factor)
 
 
 def dump_plan(pools: Iterable[PoolDescriptor]) -> bytes:

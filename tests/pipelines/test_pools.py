@@ -36,6 +36,22 @@ def test_least_number_of_pools(num_tokens: int, expected: int) -> None:
     assert least_num_pools(num_tokens) == expected
 
 
+@pytest.mark.parametrize(
+    ("duplicate_factor", "num_tokens", "expected"),
+    # Used forty times, a pool holds a quarter of 32 million tokens; up to ten times all of them.
+    [(10, 640_000_000, 20), (40, 640_000_000, 80), (40, 8_000_000, 4)],
+)
+def test_documents_used_often_make_smaller_pools(
+    duplicate_factor: int, num_tokens: int, expected: int
+) -> None:
+    assert choose_num_pools(num_tokens, duplicate_factor) == expected
+
+
+@pytest.mark.parametrize(("num_tokens", "expected"), [(8_000_000, 1), (8_000_001, 2)])
+def test_least_number_of_pools_of_documents_used_forty_times(num_tokens: int, expected: int) -> None:
+    assert least_num_pools(num_tokens, duplicate_factor=40) == expected
+
+
 def test_parts_of_a_row_group() -> None:
     parts = [PoolRowGroup("0" * 16, "train/a.parquet", 0, 7, 70, part, 3) for part in range(3)]
 
