@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from schemas.configs import BuildConfig
 from schemas.examples import example_schema
@@ -165,6 +166,12 @@ def _record(
 
 TRAIN_SHARD_SIZES = (47, 60, 33, 52)
 VALIDATION_SHARD_SIZES = (25,)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Tests run side by side: threads of torch would only fight for the same cores."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

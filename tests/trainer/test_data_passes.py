@@ -28,11 +28,6 @@ class CrashError(Exception):
     """What nobody expects."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def data(
     tmp_path_factory: pytest.TempPathFactory,

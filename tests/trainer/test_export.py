@@ -41,11 +41,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def save_run(folder: Path, tokenizer: Tokenizer, *, max_seq_length: int = 12) -> Path:
     """A run with one checkpoint and nothing else, of random weights that are far from their start."""
     vocab_size = tokenizer.get_vocab_size()

@@ -29,11 +29,6 @@ class CrashError(Exception):
     """What nobody expects."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def make_config(tmp_path: Path, tiny_dataset_path: Path) -> Callable[..., TrainConfig]:
     """(output, **values) -> the configuration of a short run of a model with dropout."""

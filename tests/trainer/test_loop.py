@@ -94,11 +94,6 @@ for encoded, deaths in json.loads(sys.argv[1]):
 """
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def make_config(tmp_path: Path, tiny_dataset_path: Path) -> Callable[..., TrainConfig]:
     """Configurations of short runs; the model has dropout, so that its draws are tested too."""

@@ -17,12 +17,6 @@ from trainer.loop import train
 from trainer.run_folder import RunFolder
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-CLOCK = {"seconds", "tokens_per_second", "flops_utilisation", "data_wait_share", "eta_seconds"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ class HandMadeBatch:
     packing: ClassVar[None] = None
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def small_config() -> ModelConfig:
     return ModelConfig(
